@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The forward selector's estimates, from the clock of the software device: costs of a key, starts, paces.
 
-`--fit BUILD --times FILE` finds the constants of FITTED: those with which the library's choices lose least
-over the grid of choices.py, whose times FILE has. For that it builds the library in BUILD, which must have
-the kernels that were timed, with constants that are read from the environment; the source is as before after
-it. What counts is `loss` below. `--write` puts them, with the date, into native/host/select/fwd.cc.
+`--fit BUILD --times FILE` finds the numbers of FITTED: those with which the library's choices lose least over
+the grid of choices.py, whose times FILE has. For that it builds the library in BUILD, which must have the
+kernels that were timed, with numbers that are read from the environment; the build is as before after it.
+It minimises `loss` below. `--write` puts them, with the date, into native/estimates.toml.
 
 A pace is what a key costs a wave of another origin's kernel in time, in percent of what it costs a wave of
 Composable Kernel's tile of 128 rows. `--paces` prints them, for the arch that is played (FMHA_EMU_ARCH), and
@@ -26,6 +26,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import tomllib
+
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
 from choices import Grid, Losses
@@ -40,9 +42,11 @@ from pyfa_rocm.oracle.problem import Problem
 
 NATIVE = Path(__file__).parents[1] / "native"
 SOURCE, ARCHS = NATIVE / "host" / "select" / "fwd.cc", NATIVE / "archs.toml"
+ESTIMATES, TABLE = NATIVE / "estimates.toml", "forward"
+PROGRAM = NATIVE / "tools" / "catalogue" / "estimates.py"
 # Each is a multiple of its number.
-FITTED = {"kRowsOfAKey": 1, "kRowsOfALoad": 1} | dict.fromkeys(
-    ("kLatency", "kStart64", "kStart128", "kStartOfMany64", "kStartOfMany128"), 100
+FITTED = {"rows_of_a_key": 1, "rows_of_a_load": 1} | dict.fromkeys(
+    ("latency", "start64", "start128", "start_of_many64", "start_of_many128"), 100
 )
 TRIALS = 1600  # of each width of a walk
 WALKS = 5
@@ -88,12 +92,6 @@ def seconds_of_a_key(hdim: int, *names: str) -> float:
     return found.middle_seconds * units * SIMDS / (waves * SEQLEN)
 
 
-def number_of(name: str) -> int:
-    """Return a constant of the selector's source."""
-    (found,) = re.findall(rf"constexpr int64_t {name} = (\d+);", SOURCE.read_text())
-    return int(found)
-
-
 def paces() -> dict[str, int]:
     """Return the paces in percent, rounded."""
     return {
@@ -102,30 +100,22 @@ def paces() -> dict[str, int]:
     }
 
 
-def from_environment(text: str) -> str:
-    """Return the selector's source with constants that are read whenever they are used."""
-    for name in FITTED:
-        old = f"constexpr int64_t {name} = {number_of(name)};"
-        read = f'operator int64_t() const {{ return std::atoll(std::getenv("{name}")); }}'
-        if text.count(old) != 1:
-            raise SystemExit(f"{SOURCE}: expected one line {old}")
-        text = text.replace(old, f"const struct {{ {read} }} {name};")
-    # Kept with each kernel otherwise
-    text = text.replace("e.round_cost", "round_cost_of(*e.kernel)")
-    return text.replace("#include <algorithm>\n", "#include <algorithm>\n#include <cstdlib>\n", 1)
-
-
 def build_to_fit(build: Path) -> Path:
-    """Build the library with constants from the environment; return its path, under a name of its own."""
+    """Build the library with numbers from the environment; return its path, under a name of its own."""
     text = SOURCE.read_text()
+    header = build / "generated" / "host" / "catalogue" / "estimates.h"
+    estimates = [sys.executable, PROGRAM, ESTIMATES, "--out", header]
     try:
-        SOURCE.write_text(from_environment(text))
+        # A cost that is kept with each kernel otherwise.
+        SOURCE.write_text(text.replace("e.round_cost", "round_cost_of(*e.kernel)"))
+        subprocess.run([*estimates, "--from-environment", TABLE], check=True)
         subprocess.run(["cmake", "--build", build, "--target", "fmha_rocm"], check=True, stdout=sys.stderr)
         copy = build / "libfmha_rocm_fit.so"
         shutil.copy(build / "libfmha_rocm.so", copy)
         return copy
     finally:
         SOURCE.write_text(text)
+        subprocess.run(estimates, check=True)
 
 
 def loss(found: dict[str, Losses]) -> float:
@@ -140,20 +130,27 @@ def loss(found: dict[str, Losses]) -> float:
 
 
 def fit(times: Path) -> dict[str, int]:
-    """Return the best constants of some random walks from those of the source; they are the same each time.
+    """Return the best numbers of some random walks from those in use; they are the same each time.
 
-    Of equally good ones, which a few hundred choices leave, those that moved least.
+    A few hundred choices leave equally good ones; those that moved least are taken.
     """
+    numbers = tomllib.loads(ESTIMATES.read_text())[TABLE]
+    put_into_environment(numbers)
     grid = Grid(json.loads(times.read_text()))
 
     def judged(values: dict[str, int]) -> float:
-        os.environ.update({name: str(value) for name, value in values.items()})
+        put_into_environment(values)
         return round(loss(grid.losses()), 6)
 
-    first = {name: number_of(name) for name in FITTED}
+    first = {name: numbers[name] for name in FITTED}
     print(f"{first}: {judged(first):.3f}", file=sys.stderr)
     found = [walk(random.Random(seed), first, judged) for seed in range(WALKS)]
     return min(found, key=lambda values: (judged(values), moved(first, values)))
+
+
+def put_into_environment(numbers: dict[str, int]) -> None:
+    """Have the library that `build_to_fit` built use these numbers."""
+    os.environ.update({f"{TABLE}.{name}": str(number) for name, number in numbers.items()})
 
 
 def moved(first: dict[str, int], values: dict[str, int]) -> float:
@@ -182,17 +179,18 @@ def walk(
     return best
 
 
-def write(source: Path, values: dict[str, int], date: str) -> None:
-    """Replace the numbers in a source, and say when in a line before the first of them."""
-    text = re.sub(r"// By benchmarks/selector\.py, [0-9-]+\.\n", "", source.read_text())
+def written(text: str, values: dict[str, int], date: str) -> str:
+    """Return the text of estimates.toml with these numbers, and the date before them."""
+    begin = text.index(f"\n[{TABLE}]\n")
+    end = text.index("\n\n", begin)
+    table = re.sub(
+        r"# By benchmarks/selector\.py, [0-9-]+\.", f"# By benchmarks/selector.py, {date}.", text[begin:end]
+    )
     for name, value in values.items():
-        text, count = re.subn(rf"(constexpr int64_t {name} = )-?\d+;", rf"\g<1>{value};", text)
+        table, count = re.subn(rf"(?m)^{name} = \d+", f"{name} = {value}", table)
         if count != 1:
-            raise SystemExit(f"{source}: expected one line that defines {name}, got {count}")
-    first = re.search(rf"^.*constexpr int64_t {next(iter(values))} ", text, re.M)
-    assert first is not None
-    said = f"// By benchmarks/selector.py, {date}.\n"
-    source.write_text(text[: first.start()] + said + text[first.start() :])
+            raise SystemExit(f"{ESTIMATES}: expected one line that gives {name} in [{TABLE}], got {count}")
+    return text[:begin] + table + text[end:]
 
 
 def write_paces(arch: str, values: dict[str, int], date: str) -> None:
@@ -223,11 +221,11 @@ def main() -> None:
         os.environ["PYFA_ROCM_LIBRARY"] = str(build_to_fit(args.fit))
     values, date = paces() if args.paces else fit(args.times), datetime.date.today().isoformat()
     for name, value in values.items():
-        print(f"{name} = {value}" if args.paces else f"constexpr int64_t {name} = {value};  // {date}")
+        print(f"{name} = {value}")
     if args.write and args.paces:
         write_paces(list(devices())[current_device()].arch, values, date)
     elif args.write:
-        write(SOURCE, values, date)
+        ESTIMATES.write_text(written(ESTIMATES.read_text(), values, date))
 
 
 if __name__ == "__main__":

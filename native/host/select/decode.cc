@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cstdlib>
 
+#include "catalogue/estimates.h"
 #include "divide.h"
 #include "error.h"
 #include "origins/by_name/decode.h"
@@ -24,11 +25,9 @@ int64_t tiles_of(const Kernel& kernel, const FwdProblem& f) {
   return ceil_div(f.seqlen_q * (f.nhead_q / f.nhead_k), int64_t{kernel.decode.tile_m});
 }
 
-// The cost of a key head's row tiles in instructions: to read keys and values, and to turn these, takes as
-// many as 56 (head dim 128) to 64 rows (head dim 64), as the software device counts them.
-constexpr int64_t kRowsOfALoad = 56;
+// The cost of a key head's row tiles in instructions.
 int64_t cost_of_rows(const Kernel& kernel, const FwdProblem& f) {
-  return tiles_of(kernel, f) * (kernel.decode.tile_m + kRowsOfALoad);
+  return tiles_of(kernel, f) * (kernel.decode.tile_m + kDecodeEstimate.rows_of_a_load);
 }
 
 class DecodeFamily {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "catalogue/estimates.h"
 #include "divide.h"
 #include "error.h"
 #include "origins/by_name/fwd.h"
@@ -14,36 +15,20 @@
 namespace fmha {
 namespace {
 
-// The numbers with which choices lose least by the clock of the software device, over the grid of problems of
-// benchmarks/choices.py. The unit is what one more row of queries costs a wave for one key.
-// - kRowsOfAKey: a key, whatever the tile: LDS reads, the softmax's reductions, barriers.
-// - kRowsOfALoad: K and V on their way to the LDS, which a workgroup's waves share.
-// - kLatency: a step of keys, where a SIMD has no other wave.
-// - kStart, kStartOfMany: a workgroup's beginning and end, for head dims up to 64, and for others; Many: its
-//   waves take turns by barriers.
-// By benchmarks/selector.py, 2026-11-26.
-constexpr int64_t kRowsOfAKey = 30;
-constexpr int64_t kRowsOfALoad = 10;
-constexpr int64_t kLatency = 5700;
-constexpr int64_t kStart64 = 9600;
-constexpr int64_t kStart128 = 13700;
-constexpr int64_t kStartOfMany64 = 28100;
-constexpr int64_t kStartOfMany128 = 24300;
-
-// The same where workgroups share keys: what says, by the clock, when that pays (select/fwd_split.cc). By
-// hand, from such times, 2026-11-23.
-constexpr int64_t kStartOfPart = 13300;
-
-// Those of an MI300X, unless the arch has starts of its own.
+// The starts of an MI300X, unless the arch has its own.
 FwdStarts starts_of(Arch arch) {
   const FwdStarts& own = arch_info(arch).fwd_starts;
-  return own.few64 != 0 ? own : FwdStarts{kStart64, kStart128, kStartOfMany64, kStartOfMany128};
+  if (own.few64 != 0) return own;
+  const auto& mi300x = kForwardEstimate;
+  return {mi300x.start64, mi300x.start128, mi300x.start_of_many64, mi300x.start_of_many128};
 }
 
 int waves_of(const Kernel& k) { return std::max(k.block_size / arch_info(k.arch).wave_size, 1); }
 
 // The cost of a key to one of the waves that share a tile of so many rows.
-int64_t cost_of_tile(int rows, int waves) { return (rows + kRowsOfALoad) / waves + kRowsOfAKey; }
+int64_t cost_of_tile(int rows, int waves) {
+  return (rows + kForwardEstimate.rows_of_a_load) / waves + kForwardEstimate.rows_of_a_key;
+}
 
 int64_t round_cost_of(const Kernel& k) {
   const int pace = fwd_pace(k);
@@ -52,7 +37,7 @@ int64_t round_cost_of(const Kernel& k) {
 
 // A unit runs workgroups with several waves for each SIMD one at a time.
 FwdWorkCost work_cost(const Kernel& k) {
-  return {round_cost_of(k) * waves_of(k) / arch_info(k.arch).simds_per_cu, kStartOfPart};
+  return {round_cost_of(k) * waves_of(k) / arch_info(k.arch).simds_per_cu, kSharedKeysEstimate.start_of_part};
 }
 
 FwdSplit split_of(const Kernel& k, const FwdProblem& p, const Target& target) {
@@ -155,7 +140,7 @@ class FwdFamily {
     const int64_t waves = workgroups * e.waves;
     const int64_t rounds = ceil_div(waves, waves_at_once_);
     const int64_t start = e.hdim_q <= 64 ? starts_.few64 : starts_.few128;
-    const int64_t alone = e.round_cost + kLatency / e.kernel->fwd.tile_n;
+    const int64_t alone = e.round_cost + kForwardEstimate.latency / e.kernel->fwd.tile_n;
     return std::max(alone * keys.most, e.round_cost * rounds * keys.mean) + rounds * start;
   }
 

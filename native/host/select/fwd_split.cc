@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "catalogue/estimates.h"
 #include "divide.h"
 #include "memory/workspace.h"
 #include "select/fwd_keys.h"
@@ -11,22 +12,9 @@
 namespace fmha {
 namespace {
 
-// Those of time are by hand, from times of the software device's clock with and without shared keys,
-// 2026-11-23.
 constexpr int64_t kElement = sizeof(float);
-constexpr int64_t kMostRounds = 4;  // of more, the last one is a small share
-constexpr int64_t kMostParts = 64;
-constexpr int64_t kLeastKeysOfPart = 512;  // what a part costs besides is a few hundred
 constexpr int64_t kMostMergedRows = int64_t{1} << 25;
-// The gain must be more than this part of the time, which is about what the estimate is worth.
-constexpr int64_t kLeastGain = 32;
-// How much of the time a workgroup a unit takes when next to no unit has one, in percent: the clock is higher
-// then, by that of the software device.
-constexpr int64_t kFewUnits = 70;
-// In units of the estimate, 0.65 cycles each: one more launch; and how many bytes of the parts are written
-// and read again in one unit.
-constexpr int64_t kLaunch = 10300;
-constexpr int64_t kMergeBytes = 470;
+constexpr const auto& kEstimate = kSharedKeysEstimate;
 
 // The problem as row tiles of heads; costs as time on a device.
 class Tiles {
@@ -41,15 +29,17 @@ class Tiles {
 
   // Lengths that only the device knows are not estimated, nor are rows skipped that it would not write.
   bool could_be_divided() const {
-    return !p_.group && p_.seqused_q == nullptr && p_.seqlen_k >= 2 * kLeastKeysOfPart && !p_.empty &&
-           p_.o.touched && units_ > 0 && workgroups() <= kMostRounds * units_;
+    return !p_.group && p_.seqused_q == nullptr && p_.seqlen_k >= 2 * kEstimate.least_keys_of_part &&
+           !p_.empty && p_.o.touched && units_ > 0 && workgroups() <= kEstimate.most_rounds * units_;
   }
 
   FwdSplit best() const { return p_.mask.hides() ? best_of_masked() : best_of_plain(); }
 
  private:
   int64_t workgroups() const { return count_ * heads_; }
-  static int64_t most_parts(int64_t keys) { return std::min(kMostParts, keys / kLeastKeysOfPart); }
+  static int64_t most_parts(int64_t keys) {
+    return std::min(kEstimate.most_parts, keys / kEstimate.least_keys_of_part);
+  }
 
   int64_t time(int64_t workgroups, int64_t keys) const {
     if (workgroups == 0) return 0;
@@ -58,11 +48,13 @@ class Tiles {
 
   int64_t merge_time(int64_t whole_tiles, int64_t parts) const {
     const int64_t rows = p_.seqlen_q - whole_tiles * height_;
-    return (whole_tiles > 0 ? 2 : 1) * kLaunch + rows * heads_ * parts * p_.hdim_v * kElement / kMergeBytes;
+    return (whole_tiles > 0 ? 2 : 1) * kEstimate.launch +
+           rows * heads_ * parts * p_.hdim_v * kElement / kEstimate.merge_bytes;
   }
 
   FwdSplit result(int64_t whole_tiles, int64_t parts, int64_t time, int64_t undivided) const {
-    if (parts < 2 || time > undivided - undivided / kLeastGain || !fits(whole_tiles, parts)) return kNone;
+    if (parts < 2 || time > undivided - undivided / kEstimate.least_gain || !fits(whole_tiles, parts))
+      return kNone;
     return {{static_cast<int32_t>(whole_tiles), static_cast<int32_t>(parts)}, 100 * time / undivided};
   }
 
@@ -81,8 +73,7 @@ class Tiles {
     const int64_t whole = rounds * units_ / heads_, rest = (count_ - whole) * heads_;
     FwdSplit best = kNone;
     int64_t least = undivided;
-    constexpr int64_t kMostRoundsOfParts = 6;
-    for (int64_t n = 1; n <= kMostRoundsOfParts; ++n) {
+    for (int64_t n = 1; n <= kEstimate.most_rounds_of_parts; ++n) {
       const int64_t parts = std::min(n * units_ / rest, most_parts(p_.seqlen_k));
       if (parts < 2) continue;
       const int64_t keys = ceil_div(p_.seqlen_k, parts);
@@ -198,7 +189,7 @@ MergeProblem merge_of(const FwdProblem& p, const Memory& m, int64_t first_row, i
 }  // namespace
 
 int64_t fwd_share_of_units(int64_t workgroups, int64_t units) {
-  return (kFewUnits * units + (100 - kFewUnits) * workgroups) / units;
+  return (kEstimate.few_units * units + (100 - kEstimate.few_units) * workgroups) / units;
 }
 
 FwdSplit fwd_split(const Kernel& kernel, const FwdProblem& problem, const Target& target,
