@@ -7,7 +7,7 @@
 #                                           as CMake runs it for a wheel, which brings its own build tools, compiler
 #                                           of the host side and Python environment
 #
-# Of the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
+# From the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
 # device bitcode, nlohmann/json, Composable Kernel and XLA's C header, downloaded and unpacked, never installed. A
 # Python environment (build/venv). LIST is FMHA_GPU_TARGETS: a clang 20 is fetched too, by its wheel, if an arch in it
 # needs that one. A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has. With --demo it leaves out what only
@@ -57,7 +57,7 @@ find_rocm() {
   done
 }
 
-# What is missing: names of system packages, and of parts to unpack.
+# Missing pieces: names of system packages, and of parts to unpack.
 rocm=$(find_rocm)
 packages=() parts=()
 need_command() { has "$1" || packages+=("$2"); }  # command, package that has it
@@ -110,7 +110,7 @@ need_for_tests() {
   fi
 }
 
-# Whether all objects of native/kernels/prebuilt are unpacked.
+# Succeeds if all objects of native/kernels/prebuilt are unpacked.
 has_objects() {
   local path
   [ -e "$prefix/ck/objects/LICENSE" ] || return
@@ -120,7 +120,7 @@ has_objects() {
   done
 }
 
-# Is an arch with least_clang = 20 (native/archs.toml) among the targets? Of this machine's cards, if there are any (`native`).
+# Succeeds if a target has least_clang = 20 (native/archs.toml); the target `native` stands for this machine's cards.
 needs_clang20() {
   [ -z "$rocm" ] || return 1  # has its own compiler
   case ";$targets;" in

@@ -4,8 +4,8 @@
 CMake runs it when it configures: ``catalogue.py FOLDER --set ci --targets gfx942 --out DIR`` writes, for
 every translation unit, its source ``DIR/<arch>/<unit>.hip`` and its rows ``DIR/<arch>/<unit>.rows.json``, and
 a list for CMake to include, ``DIR/kernels.cmake``. With ``--enums FILE`` it writes the library's enums of
-what rows say, with ``--absent FILE`` its table of the kernels that the build has not. The tests import it:
-they take their parameters from the same rows.
+what rows say, with ``--absent FILE`` its table of the kernels that the build lacks. The tests import it: they
+take their parameters from the same rows.
 """
 
 from __future__ import annotations
@@ -158,7 +158,8 @@ def select_rows(
 def in_units(rows: list[Row]) -> list[Row]:
     """The rows, each with its unit: those alike, as their family sees it, share as few as may be.
 
-    What `full` adds has units of its own: a build folder that goes on from `default` keeps what it has.
+    Kernels that `full` adds have units of their own: a build folder that changes from `default` to `full`
+    keeps its objects.
     """
     alike: dict[tuple[str, str], list[Row]] = {}
     for row in rows:

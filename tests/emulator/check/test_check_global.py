@@ -97,7 +97,7 @@ def launch(name: str, a: int, groups: int = 1, number: int = 0) -> None:
 
 
 def finding(name: str, *words: str, code: int = 719, a: int, groups: int = 1, number: int = 0) -> str:
-    """What a launch that must fail says; it names kernel, workgroup, wave, lane, pc and instruction."""
+    """Return the message of a launch that must fail: kernel, workgroup, wave, lane, pc and instruction."""
     with pytest.raises(hip.HipError) as caught:
         launch(name, a, groups, number)
     text = caught.value.fault
@@ -168,7 +168,7 @@ def test_lanes_that_are_off_read_nothing(buffer: hip.Buffer) -> None:
 
 @pytest.mark.parametrize("name", ["store", "store_flat", "store_buffer"])
 def test_stores_initialize(buffer: hip.Buffer, name: str) -> None:
-    """What a kernel stored may be loaded by the next; what it did not store may not."""
+    """A kernel may load what the kernel before it stored, and nothing else."""
     track(buffer.address, buffer.nbytes)
     launch(name, buffer.address)
     launch("load", buffer.address)
@@ -263,7 +263,7 @@ print(finding("load_next", r"workgroup \\(1, 0, 0\\)", "another workgroup loaded
 
 
 def test_atomics_order_workgroups(buffer: hip.Buffer) -> None:
-    """What a workgroup does after an atomic that tells it something is taken to be ordered by it."""
+    """An atomic that returns a value orders what its workgroup does after it."""
     launch("store_ordered", buffer.address, groups=4)
 
 
@@ -327,7 +327,7 @@ def test_unchecked_stores_initialize(buffer: hip.Buffer, monkeypatch: pytest.Mon
 def test_all_memory_tracked() -> None:
     """FMHA_EMU_TRACK_INITIALIZED: device memory counts as unwritten from the start.
 
-    What the CPU can write does not, nor does a copy of it.
+    Memory that the CPU can write does not, nor does a copy of it.
     """
     script = """
 import ctypes as c

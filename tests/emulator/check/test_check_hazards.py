@@ -150,7 +150,7 @@ if rows.arch() == "gfx950":
     _CASES |= small_float_waits.matrix_cases() | small_float_waits.conversion_cases()
 if rows.arch() != "gfx90a":
     _CASES["m0_global_load_lds"] = ("s_mov_b32 m0, 0", "global_load_lds_dword v1, s[8:9]", 1, 1, "writes m0")
-# What needs no wait states though it looks like the above.
+# These look like the cases above but need no wait states.
 _FINE = {
     "salu_scalar": ["s_mov_b32 s12, 0", "buffer_load_dword v2, v1, s[4:7], s12 offen"],
     "overwritten_scalar": [

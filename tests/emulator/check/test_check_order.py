@@ -118,7 +118,7 @@ _CASES: dict[str, tuple[list[str], str, list[str]]] = {
     ),
 }  # fmt: skip
 _FLAG = "global_atomic_add v5, v4, v3, s[8:9] offset:2048 " + RETURN
-# What looks like the above and is right.
+# These look like the cases above but are right.
 _FINE = {
     "own_store": [*_STORE_HERE, *_LOAD],
     "atomics": [*_ONE, "global_atomic_add v4, v3, s[8:9]",

@@ -87,7 +87,7 @@ _INSTS = {
     "y": ("S_NOP 1", "s_nop 1"),
     "w": ("S_WAITCNT 0", "s_waitcnt 0"),
     "z": ("S_WAITCNT_VSCNT undef $sgpr_null, 0", "s_waitcnt_vscnt null, 0x0"),
-    # Of waves of 64: a reads v10 and v11, which p and q write; e writes EXEC; c reads s[20:21] as a mask, C
+    # For waves of 64: a reads v10 and v11, which p and q write; e writes EXEC; c reads s[20:21] as a mask, C
     # VCC, k and K write these, j half of them, r and V read them; S reads another SGPR, L a literal.
     "p": ("$vgpr10 = V_MOV_B32_e32 $vgpr7, implicit $exec", "v_mov_b32 v10, v7"),
     "q": ("$vgpr11 = V_MOV_B32_e32 $vgpr7, implicit $exec", "v_mov_b32 v11, v7"),
@@ -183,8 +183,8 @@ def _asm(name: str, mend: str = "") -> list[str]:
     return [*head, *lines[:-1], *([mend] if mend else []), lines[-1]]
 
 
-# What llc inserts: a wait for VGPRs, behind the write of a mask for SGPRs, for v_permlane a move, and for
-# s_denorm_mode wait states.
+# llc inserts a wait for VGPRs, or one for SGPRs behind the write of a mask; a move for v_permlane, and wait
+# states for s_denorm_mode.
 def _mend(name: str) -> str:
     if name[-1] == "N":
         return "s_nop 2"
@@ -202,7 +202,7 @@ def _kernels() -> Kernels:
 
 
 def test_llvm_mends_some() -> None:
-    """Of both rules on gfx1100; gfx1201 has no late transcendental results, and gfx1030 neither."""
+    """gfx1100 has both rules; gfx1201 and gfx1030 have no late transcendental results."""
     assert _mended()["XP"] == (rows.arch() != "gfx1030")
     assert not _mended()["XvP"]
     assert not _mended()["vP"]
@@ -260,7 +260,7 @@ define amdgpu_kernel void @{kind}(ptr addrspace(1) %p) {{
 
 @cache
 def _mads(cpu: str) -> list[str]:
-    """What llc makes of them for an arch: gfx1100 has the rule, gfx1150 has not."""
+    """llc keeps the result off the sources on gfx1100, which has the rule, but not on gfx1150."""
     text = "".join(_MAD.format(kind=kind) for kind in ("zext", "sext"))
     command = [tool("llc"), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={cpu}", "-", "-o", "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)

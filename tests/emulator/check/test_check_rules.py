@@ -186,7 +186,7 @@ _PAIRS: dict[str, tuple[_Inst, ...]] = {
 
 
 def _vector_uses() -> dict[str, _Inst]:
-    """What may follow a matrix instruction and touch the first register of D, or C."""
+    """Return instructions that may follow a matrix instruction and touch the first register of D, or C."""
     return {
         "read": _move(3, _D),
         "write": _move(_D, 1),
@@ -231,7 +231,7 @@ _JUMPS = {
 
 
 def _recognised(functions: dict[str, str]) -> str:
-    """What llc's hazard recogniser makes of these bodies."""
+    """Run llc's hazard recogniser on these bodies."""
     text = "".join(f"---\nname: {name}\nbody: |\n{body}\n...\n" for name, body in functions.items())
     command = [tool("llc"), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={rows.arch()}"]
     done = subprocess.run(
@@ -333,7 +333,7 @@ def _members(group: str) -> list[str]:
 
 @pytest.mark.parametrize("group", _GROUPS)
 def test_as_many_as_llvm_inserts_pass(group: str) -> None:
-    """What the compiler emits is clean."""
+    """Code from the compiler is clean."""
     found = []
     for name in _members(group):
         try:

@@ -25,7 +25,7 @@ from ..support.toolchain import CLANG20, tool
 
 pytestmark = pytest.mark.skipif(rows.arch() != "gfx1201" or not NARROW, reason="of gfx12; in waves of 32")
 
-# LLVM 20 alone counts scalar instructions, 10 before one that reads and 11 before a VALU one.
+# Only LLVM 20 counts scalar instructions, 10 before one that reads and 11 before a VALU one.
 EXPIRED = {
     f"VS{'x' * n}{use}": SA if n < enough else ""
     for use, enough in (("r", 10), ("V", 11)) for n in (enough - 1, enough)
@@ -46,7 +46,7 @@ _KERNELS = Kernels(
 
 @pytest.mark.parametrize("name", _ALL)
 def test_a_finding_where_a_wait_is_missing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Which names the register, the field and the instruction that wrote."""
+    """The finding names the register, the field and the instruction that wrote."""
     monkeypatch.setenv("FMHA_EMU_CHECKS", "hazards-vector-scalar")
     wait = _ALL[name]
     if not wait:
@@ -59,7 +59,7 @@ def test_a_finding_where_a_wait_is_missing(monkeypatch: pytest.MonkeyPatch, name
 
 @pytest.mark.parametrize("name", [name for name, wait in SEQUENCES.items() if wait in (VA, VCC)])
 def test_writes_of_the_vector_unit_are_a_check_of_their_own(name: str) -> None:
-    """Which is off by default."""
+    """The check is off by default."""
     _KERNELS.run(f"{name}_plain")
 
 
@@ -141,7 +141,7 @@ def test_without_the_waits_of_clang20(seed: int, level: str, tmp_path: Path) -> 
 @_needs_clang20
 @pytest.mark.parametrize("level", ["-O0", "-O2"])
 def test_clang19_knows_nothing_of_it(level: str, tmp_path: Path) -> None:
-    """Which is why our kernels of gfx12 want clang 20."""
+    """clang 19 lacks the waits, so our kernels for gfx12 need clang 20."""
     lines = _assembly(0, level, tmp_path, tool("clang"))
     if not any("clang version 19" in line for line in lines):
         pytest.skip("another clang")

@@ -107,7 +107,7 @@ def test_kernel_that_works_by_luck(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("text", ["backwards", "random", "random:", "random:x", "random:1x", "Round"])
 def test_unknown_schedule(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """What is no schedule fails the launch and is named."""
+    """A name that is no schedule fails the launch, whose message repeats it."""
     monkeypatch.setenv("FMHA_EMU_SCHEDULE", text)
     with pytest.raises(hip.HipError) as caught:
         _run("turns", 1, 1)

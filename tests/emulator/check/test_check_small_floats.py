@@ -77,7 +77,7 @@ def _between(body: str, first: str, second: str) -> int:
 
 @pytest.fixture(scope="module")
 def bodies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What clang 20 makes of each kernel."""
+    """Compile each kernel with clang 20."""
     if not CLANG20.exists():
         pytest.skip("no clang 20: `make toolchain`, without a ROCm")
     folder = tmp_path_factory.mktemp("waits")

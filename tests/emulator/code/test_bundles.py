@@ -105,7 +105,7 @@ def test_order_of_entries(compressed: bool) -> None:
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_wrong_arch(compressed: bool) -> None:
-    """What there is is named, and what was looked for."""
+    """The message names the entries that exist, and the arch that was looked for."""
     other = OTHER[rows.arch()]
     image = bundles.plain([("host-x86_64-unknown-linux--", b""), (bundles.name(other), code(other))])
     expected = f"nothing for {rows.arch()} in: host-x86_64-unknown-linux--, hipv4-amdgcn-amd-amdhsa--{other}$"
@@ -288,7 +288,7 @@ print(status, 0 if status else buffer.read()[0], registered - before, peak() - r
 
 
 def registered(image: bytes, path: Path) -> tuple[int, ...]:
-    """Of a process: status of the launch, what it wrote, kB that registering and launching took."""
+    """Run a process; return the launch's status, the value it wrote, and the kB that each step took."""
     path.write_bytes(image)
     env = {"FMHA_EMU_QUIET": "1", "FMHA_EMU_THREADS": "1"}
     return tuple(map(int, run_script(_REGISTER, str(path), env=env).split()))
@@ -301,7 +301,7 @@ def test_registering_unpacks_nothing(tmp_path: Path) -> None:
 
 
 def test_only_what_is_wanted_is_kept(tmp_path: Path) -> None:
-    """Of 128 MiB for other archs nothing stays: loading takes zstd's window (2 MiB at this level)."""
+    """128 MiB for other archs take no memory: loading needs only zstd's window (2 MiB at this level)."""
     other, ours = OTHER[rows.arch()], rows.arch()
     ballast = code(other) + bytes(64 << 20)
     image = bundles.plain([(other, ballast), (ours, code(ours)), (other, ballast)])

@@ -47,8 +47,8 @@ ELSEWHERE = {
     "s_sendmsghalt": "test_scalar_special",
     **dict.fromkeys(REFUSED, "test_scalar_special"),
 }
-# What an arch has and the device gives no row: a whole encoding, refused by the decoder. CDNA2 can address
-# images, but HIP has no textures on it, so no program can hold a valid resource.
+# Instructions of an arch for which the device has no row: a whole encoding, which the decoder refuses. CDNA2
+# can address images, but HIP has no textures on it, so no program can hold a valid resource.
 WITHOUT_ROWS = {"gfx90a": "image_", "gfx942": "none"}
 
 
@@ -104,7 +104,7 @@ def test_the_kernels_instructions_have_rows(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
 def test_every_instruction_has_a_row(arch: str) -> None:
-    """What LLVM knows of the arch, and nothing else; rows that refuse are listed in test_scalar_special."""
+    """The rows are the instructions that LLVM knows; test_scalar_special lists the rows that refuse."""
     known = llvm_names.names(arch)
     assert len(known) > 1100, "the search no longer finds the instructions"
     missing = {n for n in known - rows.names(arch) if not n.startswith(WITHOUT_ROWS[arch])}
@@ -112,13 +112,13 @@ def test_every_instruction_has_a_row(arch: str) -> None:
     assert not rows.names(arch) - known, sorted(rows.names(arch) - known)
 
 
-# Of RDNA's: images, rays, exports, interpolation and what reads LDS for it; and what is no instruction.
+# RDNA's images, rays, exports, and interpolation with its reads of LDS; and names that are no instruction.
 _OF_GRAPHICS = re.compile(r"image_|ds_bvh|exp(ort)?$|v_interp_|(lds|ds)_(direct|param)_load$|v_illegal$")
 
 
 @pytest.mark.parametrize("arch", ["gfx1030", "gfx1100", "gfx1150", "gfx1201"])
 def test_every_instruction_of_rdna_has_a_row(arch: str) -> None:
-    """What LLVM 19 knows of the arch, but for graphics, and nothing else."""
+    """The rows are the instructions that LLVM 19 knows, but for graphics."""
     known = {n for n in llvm_names_rdna.names(arch) if not _OF_GRAPHICS.match(n)}
     assert len(known) > 900, "the search no longer finds the instructions"
     pairs = {n for n in known if n.startswith("v_dual_")}  # the halves of one row

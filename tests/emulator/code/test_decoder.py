@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The decoder against LLVM: every row in every form on each arch that has rows of its own, and every kernel.
 
-LLVM 19 prints what it encodes. Of what it does not know, gfx950 among it, clang 20 encodes the device's text.
+LLVM 19 prints what it encodes. Clang 20 encodes the device's text of instructions that LLVM 19 does not
+know, such as gfx950's.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def test_every_opcode_is_met(cpu: str) -> None:
         seen.add("v_dual")  # the row of all pairs of operations
     if cpu in WIDE:
         assert "v_dual" not in seen
-        seen.add("v_dual")  # which waves of 64 have not
+        seen.add("v_dual")  # waves of 64 do not have it
     if cpu not in CDNA:
         seen |= _NEEDS_HALVES
     missing = sorted({r.mnemonic for r in rows.of(cpu)} - seen - UNKNOWN_TO_LLVM19)

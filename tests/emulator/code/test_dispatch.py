@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a kernel finds when it starts, and how the waves of a workgroup run together."""
+"""The state in which a kernel starts, and how the waves of a workgroup run together."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What stops a launch, and what the device then says: never a guess, never silence.
+"""Launches that stop: the device says why, and never guesses or stays silent.
 
 test_archs runs this file again as archs of RDNA.
 """
@@ -61,7 +61,7 @@ _BODIES: dict[str, list[str]] = {
 }
 
 
-# What LLVM knows, on some archs, and the device has no row for.
+# LLVM knows these on some archs; the device has no row for them.
 _GRAPHICS = {
     "lds_direct": "lds_direct_load v2",
     "ds_direct": "ds_direct_load v2",
@@ -110,7 +110,7 @@ def test_unknown_instruction(name: str, words: str) -> None:
 
 @pytest.mark.parametrize("name", graphics())
 def test_graphics(name: str) -> None:
-    """What only graphics has, by its words."""
+    """Instructions of graphics stop the launch, which prints their words."""
     assert re.search("unknown instruction 0x[0-9a-f]{8} 0x[0-9a-f]{8}", fault(name, 0).fault)
 
 
@@ -132,7 +132,7 @@ def _counted(name: str) -> int:
 
 
 def test_a_profile_of_no_instruction() -> None:
-    """What is none is neither counted nor timed: the kernel without an end has one instruction more."""
+    """Bytes that are no instruction are not counted: `endless` has one instruction more."""
     assert _counted("ones") == _counted("endless") - 1
 
 
@@ -245,7 +245,7 @@ def corrupt(image: bytes, at: int, value: Sequence[int]) -> bytes:
 
 
 def test_bad_code_objects() -> None:
-    """What is not a code object of this arch is refused with a message."""
+    """An image that is not a code object of this arch is refused with a message."""
     good = assemble([Kernel("k", ["s_endpgm"], args=_ARGS)])
     # The machine number in e_flags, at 48: gfx90a's in place of gfx942's, or the reverse.
     other = corrupt(good, 48, [0x3F if rows.arch() == "gfx942" else 0x4C])

@@ -27,7 +27,7 @@ _FORMS = {
 @pytest.mark.parametrize("cpu", CDNA)
 @pytest.mark.parametrize("form", _FORMS)
 def test_forms_decode_as_llvm(form: str, cpu: str) -> None:
-    """What LLVM assembles prints as LLVM prints it."""
+    """The device prints LLVM's code as LLVM prints it."""
     tried = [line for row in rows.of(cpu) for line in forms(row).get(form, [])]
     taken = [line for line, good in zip(tried, legal(tried, cpu), strict=True) if good]
     llvm, code, base = objdump(assembled(taken, cpu), cpu)

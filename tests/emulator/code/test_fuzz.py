@@ -32,7 +32,7 @@ def _made() -> tuple[list[Program], Batch]:
 
 
 def _both(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What differs between the fast and the checked mode, by case."""
+    """Return the differences between the fast and the checked mode, by case."""
     monkeypatch.setenv("FMHA_EMU_CHECKS", "none")
     fast = batch.run()
     monkeypatch.delenv("FMHA_EMU_CHECKS")
@@ -66,7 +66,7 @@ def _single() -> tuple[list[Program], Batch]:
 
 
 def _elsewhere(batch: Batch, level: str, folder: Path) -> list[dict[str, asm.U32]]:
-    """What the batch leaves on a CPU of this level."""
+    """Return the registers that the batch leaves on a CPU of this level."""
     source, results = folder / "batch", folder / "results"
     source.write_bytes(pickle.dumps(batch))
     command = [sys.executable, "-m", "emulator.support.fuzz", str(source), str(results)]

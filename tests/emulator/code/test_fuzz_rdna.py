@@ -35,7 +35,7 @@ def test_archs(arch: str) -> None:
 
 
 def _halved(made: list[Program], folder: Path) -> list[dict[str, asm.U32]]:
-    """What they leave in waves of 32."""
+    """Return the registers that they leave in waves of 32."""
     source, results = folder / "programs", folder / "results"
     source.write_bytes(pickle.dumps(made))
     command = [sys.executable, "-m", "emulator.support.halves", str(source), str(results)]

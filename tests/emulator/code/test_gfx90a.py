@@ -13,8 +13,8 @@ from plugins import quick
 from ..support.kernels import built_for
 
 _EMULATOR = Path(__file__).resolve().parents[1]
-# Those that do archs themselves, and sparse matrices, which gfx90a does not have. Of the runtime's tests
-# only those of the API ask for the arch; streams, graphs and memory know no instructions.
+# Those that do archs themselves, and sparse matrices, which gfx90a does not have. Only the
+# runtime's tests of the API depend on the arch; streams, graphs and memory know no instructions.
 _ELSEWHERE = {"test_gfx90a", "test_coverage", "test_decoder", "test_forms", "test_smfmac", "test_wide"}
 _ELSEWHERE |= {"test_fuzz_rdna", "test_rdna_values"}
 _RUNTIME = {p.stem for p in _EMULATOR.glob("hip/test_*.py")} - {"test_hip_api"}
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="a
 
 
 def runs() -> dict[str, list[str]]:
-    """What runs in one process: pytest's arguments, by name."""
+    """Return pytest's arguments for each process, by name."""
     made: dict[str, list[str]] = {}
     for folder in sorted(p for p in _EMULATOR.iterdir() if p.is_dir()):
         files = [p for p in sorted(folder.rglob("test_*.py")) if p.stem not in _ELSEWHERE | _RUNTIME]

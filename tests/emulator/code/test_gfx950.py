@@ -39,7 +39,7 @@ def _spelled(text: str) -> str:
     text = re.sub(r"\s*;.*", "", text)
     text = re.sub(r"_e(32|64)\b", "", text)  # which LLVM's assembler needs not be told
     text = re.sub(r"^(s_c?branch\w*) .*", r"\1", text.strip())
-    # What the linker fills in; and a register of one that LLVM spells as a range, or in hex what we do not.
+    # Hide differences: symbols that the linker fills in, ranges of one register, hexadecimal numbers.
     text = re.sub(r"[\w.$]+@\w+(@\w+)?([+-]\d+)?", "SYMBOL", text)
     text = re.sub(r"(?<![\w.])0x([0-9a-f]+)", lambda m: str(int(m[1], 16)), text)
     text = re.sub(r" offset:0\b|,", "", text)  # which CK's asm says, or leaves out, as it likes
@@ -132,7 +132,7 @@ PREBUILT = sorted((ROOT / "build/release/kernels" / ARCH).glob("*_aiter*.co"))
 @compiles
 @pytest.mark.parametrize("path", PREBUILT, ids=lambda path: path.stem)
 def test_prebuilt_kernels_decode(path: Path) -> None:
-    """What the device reads in AITER's objects, clang encodes as it stands there, but for branches."""
+    """clang encodes the device's text of AITER's objects to the same bytes, but for branches."""
     data = path.read_bytes()
     offset, size, _ = text_of(data)
     text = [re.sub(r"^(s_c?branch\w*) .*", r"\1 0", line) for line in _listing(path)]
@@ -155,7 +155,7 @@ def test_prebuilt_kernels_decode(path: Path) -> None:
     ids=str,
 )
 def test_kernels(tests: tuple[str, ...]) -> None:
-    """What our forward kernel and AITER's have of their own, with every check on."""
+    """Our forward kernel and AITER's pass their own tests with every check on."""
     assert " passed" in run_as(ARCH, python_tests(tests[0]), *tests[1:])
 
 
@@ -163,7 +163,7 @@ inner = pytest.mark.skipif(os.environ.get("FMHA_EMU_ARCH") != ARCH, reason=f"nee
 
 
 def run(folder: Path, head: str, body: str, arrays: list[Array], result: Array) -> Array:
-    """What a kernel of one wave writes, whose arguments a0, a1... are the arrays and the result."""
+    """Return what a kernel of one wave writes. Its arguments a0, a1... are the arrays and the result."""
     source = folder / "k.hip"
     types = ", ".join(f"unsigned long a{i}" for i in range(len(arrays) + 1))
     source.write_text(
@@ -290,7 +290,7 @@ SPECIAL = np.array(
 
 
 def run_vector(folder: Path, text: str, sources: list[Array], first: int = 0) -> NDArray[np.uint32]:
-    """What an instruction of one result and up to three register sources makes of them, on top of `first`."""
+    """Run an instruction with up to three register sources; its destination held `first`."""
     operands = ", ".join(f'"v"(((unsigned*)a{i})[l])' for i in range(len(sources)))
     body = f'{LANE}unsigned r = {first}u; asm("{text}" : "+v"(r) : {operands}); '
     body += f"((unsigned*)a{len(sources)})[l] = r;"

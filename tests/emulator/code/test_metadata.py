@@ -146,7 +146,7 @@ def _runs(image: bytes, metadata: Any) -> None:
     ids=["plain", "the last place", "32 deep"],
 )
 def test_taken(image: bytes, metadata: Any) -> None:
-    """What is just allowed."""
+    """Metadata at the limit is allowed."""
     _runs(image, metadata)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What instructions compute on RDNA: gfx9's suites as far as they apply, and RDNA's own.
+"""Values of RDNA's instructions: gfx9's suites as far as they apply, and RDNA's own.
 
 They run in waves of 32 and of 64; a process has one arch, so each in its own. Each row has a case, or a test
 elsewhere.
@@ -58,7 +58,7 @@ ELSEWHERE = {
 pytestmark = pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
 
 
-# What waves of 64 have elsewhere instead.
+# Tests elsewhere cover these rows for waves of 64.
 ELSEWHERE_WIDE = {name: why for name, why in ELSEWHERE.items() if why != _WIDE} | {
     **{f"s_{n}_saveexec_b32": _NARROW for n in ("and", "or", "xor", "nand", "nor", "xnor")},
     **{f"s_{n}_not{i}_saveexec_b32": _NARROW for n in ("and", "or") for i in (0, 1)},

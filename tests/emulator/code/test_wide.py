@@ -106,7 +106,7 @@ def test_profile(lanes: int) -> None:
 @inner
 @WIDTHS
 def test_races_go_by_the_wave(lanes: int) -> None:
-    """Of 64 threads two write each dword of LDS: two waves of 32 do, or one instruction of a wave of 64."""
+    """Two of 64 threads write each dword of LDS: two waves of 32, or one instruction of a wave of 64."""
     body = ["v_and_b32 v3, 0x7f, v1", "ds_write_b32 v3, v1"]
     kernels = Kernels({"twice": body}, lds=1024, lanes=lanes)
     if lanes == 32:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What HIP says of a card that is played is what ROCm's runtime says of the real one."""
+"""HIP describes a card that the device plays as ROCm's runtime describes the real one."""
 
 from __future__ import annotations
 

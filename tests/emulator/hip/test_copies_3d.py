@@ -131,7 +131,7 @@ def test_node(stream: Stream, name: str) -> None:
 
 @pytest.mark.parametrize("name", _CALLS)
 def test_refused(stream: Stream, name: str) -> None:
-    """What leaves an allocation, and pitches of which a sum would be small again; nothing is written."""
+    """Copies that leave an allocation, or whose pitches overflow a sum, fail and write nothing."""
     make, is_async = _CALLS[name]
     source, target, _ = _buffers()
     before = target.read(np.uint8)

@@ -173,7 +173,7 @@ def test_pci_address(text: str, device: int | None) -> None:
     assert (result, index.value) == ((0, device) if device is not None else (101, -1))
 
 
-# What each level of x86-64 adds to the one below, as Linux names it.
+# CPU features that each level of x86-64 adds to the one below, as Linux names them.
 LEVELS = (
     "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3",
     "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave",

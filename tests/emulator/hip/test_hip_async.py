@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("rocm")
 
 
 def test_launch_returns_before_it_runs() -> None:
-    """Of a held stream nothing runs; queries say so; what was asked for runs in order afterwards."""
+    """A held stream runs nothing, and queries say so; once released it runs its operations in order."""
     stream, event, buffer, out = Stream(), Event(), zeros(), Pinned(-1)
     with stream.held():
         launch("add_one", stream.handle, buffer.address)

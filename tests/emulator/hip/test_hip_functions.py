@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What JAX, CuPy and Triton as built for ROCm ask for beside launches, copies and graphs."""
+"""Functions that JAX, CuPy and Triton call, built for ROCm, beside launches, copies and graphs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_function_by_name(name: str) -> None:
 
 
 def test_function_by_name_and_version() -> None:
-    """A function whose struct changed with HIP 6 is the one of the version; one that there is not is told."""
+    """The version picks a function whose struct changed with HIP 6; an unknown function is an error."""
     symbols = {version: look_up("hipGetDeviceProperties", version) for version in (501, 600, 60_200_000)}
     new = c.cast(hip.lib().hipGetDevicePropertiesR0600, c.c_void_p).value
     assert symbols[600] == symbols[60_200_000] == new
@@ -110,7 +110,7 @@ def launch_add_one(name: str, groups: int, *tail: object) -> int:
 
 @pytest.mark.parametrize(("groups", "code"), [(1, 0), (4, NOT_SUPPORTED)])
 def test_cooperative_launch(groups: int, code: int) -> None:
-    """Of one workgroup; those of more would have to run at the same time."""
+    """A cooperative launch has one workgroup: more would have to run at the same time."""
     assert launch_add_one("hipModuleLaunchCooperativeKernel", groups) == code
 
 
@@ -231,7 +231,7 @@ def stack_limit() -> Iterator[int]:
 
 
 def test_limits(stack_limit: int) -> None:
-    """Of the stack, and no other."""
+    """The limit of the stack can be set, and no other."""
     assert stack_limit == 1024
     hip.call("hipDeviceSetLimit", c.c_int(STACK_SIZE), c.c_size_t(5000))
     size = c.c_size_t()

@@ -31,7 +31,7 @@ def free_async(address: int, stream: Stream) -> None:
 
 
 def launch_status(executable: int, stream: Stream) -> int:
-    """What the host is told of a launch of a graph."""
+    """Launch a graph, and return its status."""
     return status("hipGraphLaunch", c.c_void_p(executable), stream.pointer)
 
 

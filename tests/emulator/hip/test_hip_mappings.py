@@ -43,7 +43,7 @@ def test_small_allocations_share_mappings() -> None:
 
 @pytest.mark.parametrize("nbytes", [32, 4033, 70_000, (1 << 20) - 1])
 def test_a_slot_is_as_strict(nbytes: int) -> None:
-    """Of two neighbours: an access behind the end, and one after the free."""
+    """Accesses behind the end of a neighbour, and after its free, fail."""
     own = [hip.Buffer(32) for _ in range(MOST_OWN)]
     first, second = hip.Buffer(nbytes), hip.Buffer(nbytes)
     assert abs(second.address - first.address) >= 2 * nbytes

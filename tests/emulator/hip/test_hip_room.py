@@ -123,7 +123,7 @@ def test_no_wait_for_another_stream() -> None:
 
 
 def test_no_wait_under_capture() -> None:
-    """What a capture takes is not queued, however full the stream is."""
+    """Captured operations are not queued, however full the stream is."""
     stream, buffer = Stream(NON_BLOCKING), zeros()
     done = _begin(stream)
     for _ in range(MOST_QUEUED - 2):

@@ -54,7 +54,7 @@ def begin(script: str, first: str = "") -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str], number: int) -> tuple[str, str]:
-    """What it says when it has been sent a signal; it must end soon."""
+    """Send a signal, and return the output of the process, which must end soon."""
     time.sleep(0.3)
     process.send_signal(number)
     try:

@@ -67,7 +67,7 @@ def test_fault_of_another_release_is_not_final() -> None:
 
 
 def test_fill_that_waits_ends_every_capture(rocm: str) -> None:
-    """Of the process, in whatever mode and thread."""
+    """ROCm ends every capture of the process, in any mode and thread."""
     stream, buffer = Stream(1), zeros()
     begin(stream, RELAXED)
     codes: list[int] = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A HIP program in gfx950's small floats, compiled by clang 20: narrowing under scales, scaled products.
 
-What it should compute is made of ml_dtypes' small floats, not of our own model of them.
+The expected values use ml_dtypes' small floats, not our own model of them.
 """
 
 from __future__ import annotations

@@ -47,14 +47,14 @@ def aside() -> Iterator[Stream]:
 
 
 def is_busy(stream: Stream) -> bool:
-    """Whether it still has something to do a moment later."""
+    """Return whether the stream still has work a moment later."""
     time.sleep(0.02)
     return status("hipStreamQuery", stream.pointer) == NOT_READY
 
 
 @pytest.mark.parametrize("bits", [32, 64])
 def test_one_stream_waits_for_another(stream: Stream, bits: int) -> None:
-    """What is behind the wait runs when the other has written the number, and not before."""
+    """Operations behind the wait run once the other stream has written the number, and not before."""
     data, place = zeros(), hip.Buffer.of(np.zeros(2, np.uint64))
     other = Stream()
     high = (1 << bits) - 2
@@ -106,7 +106,7 @@ def test_write_comes_after_what_was_queued_before(stream: Stream) -> None:
 
 
 def test_refused(stream: Stream) -> None:
-    """An address that is none, or crooked, or no memory of the device; a condition that there is not."""
+    """Null, misaligned and host addresses are refused, and so are unknown conditions."""
     place = hip.Buffer.of(np.zeros(2, np.uint64))
     host = np.zeros(2, np.uint64)
     for address in (0, place.address + 4, place.address + 16, host.ctypes.data):

@@ -157,7 +157,7 @@ def test_neighbours_are_one_array(place: int) -> None:
 
 
 def test_memory_in_two_places(place: int) -> None:
-    """What is written at one address is read at the other; it keeps what it holds when it moves."""
+    """Two addresses of the same memory read the same; memory keeps its content when it moves."""
     memory = create(2 * CHUNK)
     assert map_status(place, memory, CHUNK, CHUNK) == 0
     assert map_status(place + 2 * CHUNK, memory, 2 * CHUNK) == 0
@@ -188,7 +188,7 @@ def test_handles() -> None:
 
 
 def test_memory_is_counted() -> None:
-    """Of the device's memory, while there is a handle or a mapping."""
+    """It takes the device's memory while a handle or a mapping exists."""
 
     def free_bytes() -> int:
         free, total = c.c_size_t(), c.c_size_t()

@@ -85,7 +85,7 @@ def _codes(values: Array, kind: str) -> Array:
 
 
 def _first_k(count: int, kind: str, gfx12: bool) -> tuple[Array, int]:
-    """Of each lane, the first k of A or B, and how many it has."""
+    """Return the first k of A or B in each lane, and the number of k that a lane has."""
     if not gfx12:
         return 0 * LANE, count
     of_lane = max(count // 4, 32 // BITS[kind])
@@ -136,7 +136,7 @@ def _sparse(rng: np.random.Generator, a: Array) -> tuple[Array, Array]:
 
 
 def _indices(places: Array, kind: str) -> Array:
-    """Of each lane two bits for each stored element of A that it has, the first lowest."""
+    """Return each lane's index bits: two for each stored element of A that it has, the first lowest."""
     first, of_lane = _first_k(places.shape[1], kind, True)
     out = np.zeros(LANES, np.uint32)
     for e in range(of_lane):

@@ -146,5 +146,5 @@ if not RDNA:  # whose resources with a stride the device refuses, and which load
 
 @SUITE.parametrize()
 def test_buffer(case: Case) -> None:
-    """What is out of range is 0 or dropped, and the rest goes where the descriptor says."""
+    """Loads out of range give 0, stores are dropped; all others go where the descriptor says."""
     SUITE.check(case)

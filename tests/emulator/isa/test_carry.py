@@ -147,7 +147,7 @@ def _mad64() -> None:
 
 def _div_fmas() -> None:
     # The manual prints factors of 2^32 and 2^64, which undo no scaling v_div_scale does; the divisions
-    # below need those. Which way depends on the size of the numerator, src2.
+    # below need those. The direction depends on the size of the numerator, src2.
     for name, kind, power in (("v_div_fmas_f32", "f32", 64), ("v_div_fmas_f64", "f64", 128)):
         args = fp.lanes_of((kind, kind, kind), seed=6)
         scaled = bits_of_exec(CARRY_IN, len(args[0]))
@@ -278,7 +278,7 @@ def _div_scale_rows() -> None:
 
 
 def _div_fixup_rows() -> None:
-    """Of an estimate that is no number, and operands that are: an infinity of the quotient's sign."""
+    """If the estimate is NaN and the operands are not, the result is an infinity of the quotient's sign."""
     for kind in ("f32", "f64"):
         r = (lambda i: f"v{i}") if kind == "f32" else (lambda i: f"v[{i}:{i + 1}]")
         estimate = np.full(LANES, np.nan, fp.DTYPES[kind])

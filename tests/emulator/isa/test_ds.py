@@ -17,7 +17,7 @@ from ..support.ops.memory_ops import _plain as plain
 from ..support.spelling import GENERATION, RDNA, exists
 
 SUITE = Suite("ds")
-# Of a compare and swap, the new value comes first.
+# A compare and swap has the new value first.
 SWAPPED = GENERATION > 10
 _U = np.uint32
 WAIT = "s_waitcnt lgkmcnt(0)"

@@ -43,7 +43,7 @@ IDENTITY = 4 | 5 << 3 | 6 << 6 | 7 << 9
 
 
 def exists(data: int, number: int) -> bool:
-    """Whether the manual's table has the pair: from gfx11 on fewer of the packed ones."""
+    """Return whether the manual's table has the pair: from gfx11 on it has fewer of the packed ones."""
     if GENERATION > 10 and (data in (6, 7) or (data == 8 and number in (USCALED, SSCALED))):
         return data != 8 and number == FLOAT
     if DATA[data][0] == 32:
@@ -62,7 +62,7 @@ def field(data: int, number: int) -> int:
 
 
 def _word3(data: int, number: int, select: int = IDENTITY) -> int:
-    """Of a resource."""
+    """Return the last dword of a resource."""
     return select | (field(data, number) << 12 | 3 << 28 if RDNA else number << 12 | data << 15)
 
 
@@ -82,7 +82,7 @@ def _float(value: int, bits: int) -> float:
 
 
 def component(value: int, bits: int, number: int) -> int | float:
-    """What a component's bits mean: an integer, or a number to be rounded to a float."""
+    """Return the value of a component's bits: an integer, or a number to be rounded to a float."""
     signed = value - (1 << bits) if value >> (bits - 1) else value
     if number == UNORM:
         return value / ((1 << bits) - 1)
@@ -356,7 +356,7 @@ KERNELS = Kernels({**{n: b for n, (b, _) in _REFUSED.items()}, "good": _body(_ST
 
 @pytest.mark.parametrize("name", _REFUSED)
 def test_refused(name: str) -> None:
-    """What the manual leaves open stops the launch."""
+    """A case that the manual leaves open stops the launch."""
     assert _REFUSED[name][1] in KERNELS.finding(name)
 
 

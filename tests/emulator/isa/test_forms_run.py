@@ -114,8 +114,8 @@ def test_form_computes_what_it_means(form: str) -> None:
 def test_every_row_has_a_model() -> None:
     """No row of the vector ALU is left out of the tests above without a reason.
 
-    What gfx950 alone has, LLVM 19 does not know: test_gfx950.py has its values. Radeon's are not
-    of this suite.
+    LLVM 19 does not know the rows that only gfx950 has: test_gfx950.py tests their values. Other suites test
+    Radeon's rows.
     """
     known = (r for r in rows.all_rows() if r.opcode.keys() & {"gfx90a", "gfx942"})
     named = {r.mnemonic for r in known if r.format in ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3B")}
@@ -133,7 +133,7 @@ def test_every_row_has_lines() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_without_a_meaning_are_refused(form: str) -> None:
-    """What nobody says is never guessed: the launch fails. One line of each row and reason."""
+    """The device never guesses what no manual says: one line of each row and reason fails the launch."""
     asked: dict[tuple[str, str], _Group] = {}
     for row, lines in taken(form).items():
         model = models().get(row.mnemonic)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What gfx950 has beyond gfx942 that moves values: swaps of lanes, transposing loads from LDS.
+"""gfx950's instructions beyond gfx942's that move values: swaps of lanes, transposing loads from LDS.
 
 Only a process that plays gfx950 has cases: code/test_gfx950.py starts one.
 """
@@ -109,7 +109,7 @@ def _packed_atomic() -> None:
 
 
 def _far_loads_to_lds() -> None:
-    """M0 names places beyond 64 KB, which gfx942 has not."""
+    """M0 names places beyond 64 KB, which gfx942 does not have."""
     memory = np.random.default_rng(5).integers(0, 1 << 32, LANES, dtype=np.uint32)
     at = 0x1_2340
     load = ["global_load_lds_dword v2, s[70:71]", "s_waitcnt vmcnt(0)", "ds_read_b32 v3, v4", _ARRIVED]
@@ -149,5 +149,5 @@ KERNELS = Kernels({name: lines for name, (lines, _) in _REFUSED.items()}, lds=10
 @pytest.mark.skipif(not HERE, reason="needs FMHA_EMU_ARCH=gfx950")
 @pytest.mark.parametrize("name", _REFUSED)
 def test_refused(name: str) -> None:
-    """What the manual does not allow, or does not explain."""
+    """Forms that the manual does not allow, or does not explain, stop the launch."""
     assert _REFUSED[name][1] in KERNELS.finding(name)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """VGPR indexing of every row of the vector ALU: the registers that M0 names move, and no others.
 
-A line under s_set_gpr_idx_on leaves what the line leaves that names the moved registers itself. Which bit of
-M0[15:12] moves which operand is the ISA guides' table (6.6.2): a source as it is written, so the last one of
-v_madmk by the bit of the third; what an instruction accumulates or keeps in its destination with the
-destination.
+A line under s_set_gpr_idx_on does the same as a line that names the moved registers itself. The ISA guides'
+table (6.6.2) says which bit of M0[15:12] moves which operand. Sources count as they are written, so the third
+source's bit moves the last one of v_madmk. An accumulator or a kept destination moves with the destination.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def _scalar(text: str, registers: dict[str, Array]) -> int:
 
 
 def _wanted(line: Line, program: Program) -> Array:
-    """What the destination holds: of an SGPR the same in every lane."""
+    """Return the destination's value in each lane: an SGPR has the same in all."""
     registers = program.registers()
     if line.name == "v_writelane_b32":
         value, lane = (_scalar(t, registers) for t in line.operands[1:])

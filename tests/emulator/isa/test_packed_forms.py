@@ -29,7 +29,7 @@ WITHOUT = {
 }
 _MIXES = ("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16")
 _MODELS = {p.name: p for p in PACKED}
-# Of which nobody says what they do.
+# Reasons for leaving out forms that no manual explains.
 _CONSTANT = "the second register of what has one"
 _SIGN = "signs of integers"
 _HALF = "constants as halves of v_fma_mix"

@@ -383,7 +383,7 @@ def _dpp() -> None:
                 add(f"v_mov_b32{name}-bound", [line], {"v10": zeros}, old, sin, ["v_mov_b32"])
     if GENERATION == 10:  # which has no long forms
         return
-    # Of a long form with three sources the first comes from another lane; modifiers apply.
+    # In a long form with three sources the first comes from another lane; modifiers apply.
     a, b, c = (RNG.normal(0, 1, LANES).astype(np.float32) for _ in range(3))
     total = fp.fma(-a[LANE ^ 1], np.abs(b), c)
     line = "v_fma_f32_e64_dpp v10, -v2, |v4|, v6 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What LLVM knows of RDNA and compilers hardly make: blocks, loads to LDS, the first wave at a barrier.
+"""RDNA's instructions that compilers rarely emit: blocks, loads to LDS, the first wave at a barrier.
 
-And what the device refuses, with its reason.
+Some instructions are refused, each with its reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _equal(register: str, want: Array) -> Callable[[Result], None]:
 
 
 def _silent() -> None:
-    """What a program does not notice: for what it was assembled, and a translation fetched ahead."""
+    """Hints change no register: the arch of the assembler, and a translation fetched ahead."""
     for line in ("s_version 0x2006", "s_atc_probe 7, s[4:5], 0x40", "s_atc_probe_buffer 7, s[64:67], 0x40"):
         sin = {"s[4:5]": lambda address: address, "s[64:67]": resource(len(MEMORY))}
         want = np.array([[4], [0x1234]], _U)
@@ -156,7 +156,7 @@ def test_rdna_rest(case: Case) -> None:
 
 @pytest.mark.skipif(GENERATION != 12, reason="gfx12's barrier")
 def test_the_first_at_a_barrier() -> None:
-    """Of the waves of a workgroup one is told, at each barrier."""
+    """Each barrier tells exactly one wave of the workgroup that it is the first."""
     body = [*HEAD]
     for scalar in ("s11", "s12"):
         body += ["s_barrier_signal_isfirst -1", f"s_cselect_b32 {scalar}, 1, 0", "s_barrier_wait 0xffff"]

@@ -190,5 +190,5 @@ _LOOPS = {n: [f"s_subvector_loop_{n} s20, 1", "s_nop 0"] for n in ("begin", "end
 @pytest.mark.skipif(not (NARROW and exists("s_subvector_loop_begin")), reason="gfx10 and gfx11 have them")
 @pytest.mark.parametrize("name", _LOOPS)
 def test_subvector_loops(name: str) -> None:
-    """Which waves of 64 have."""
+    """Only waves of 64 have two halves to loop over."""
     assert "a loop over the halves of a wave" in Kernels(_LOOPS).finding(name)

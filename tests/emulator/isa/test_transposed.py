@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """gfx12's transposing loads: which lane gets which element, and products of matrices that were loaded so.
 
-The RDNA4 ISA guide (11.6.2) says what is loaded. Which lane gets what, in waves of 32, was measured on
+The RDNA4 ISA guide (11.6.2) says what is loaded. The layout over the lanes of waves of 32 was measured on
 gfx1201 and published; waves of 64 follow from the layouts of operands in AMD's matrix instruction calculator.
 """
 
@@ -34,7 +34,7 @@ def _halved(lanes: Array) -> Array:
 
 
 def _transposed(runs: Array) -> Array:
-    """What 32 lanes get of (32 lanes, eight elements)."""
+    """Transpose (32 lanes, eight elements) as 32 lanes receive them."""
     if runs.itemsize == 2:
         return runs.reshape(4, 8, 8).swapaxes(1, 2).reshape(_SOURCES, _RUN)
     return runs.reshape(2, 2, 2, 4, 8).transpose(0, 2, 4, 1, 3).reshape(_SOURCES, _RUN)

@@ -112,7 +112,7 @@ def test_cache_writes() -> None:
     # A store fetches nothing; its line goes back once, at the end.
     caches = _caches([write, write])
     assert (caches["l2_hits"], caches["hbm_read_bytes"], caches["hbm_write_bytes"]) == (1, 0, LINE)
-    # What was written can be read without a fetch, what was not cannot.
+    # Bytes that were written are read without a fetch, all others need one.
     assert _caches([write, (32, 32, 0, READ)])["hbm_read_bytes"] == 0
     assert _caches([write, (32, 64, 0, READ)])["hbm_read_bytes"] == LINE
     # An atomic reads and writes.

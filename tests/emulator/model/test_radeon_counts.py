@@ -86,7 +86,7 @@ print(json.dumps(out))
 
 @cache
 def counts(arch: str) -> Any:
-    """What a process that plays the arch counts."""
+    """Return the counts of a process that plays the arch."""
     if not built_for(arch):
         pytest.skip(f"the library was built without kernels for {arch}")
     done = subprocess.run(

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What these tests share: assembler, cases, programs, and lists of operations."""
+"""The emulator's tests share these: assembler, cases, programs, and lists of operations."""

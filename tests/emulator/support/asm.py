@@ -32,7 +32,7 @@ U32 = NDArray[np.uint32]
 ALL_LANES = (1 << LANES) - 1
 # Denormals kept everywhere, round to nearest even, and, but for gfx12, DX10_CLAMP and IEEE.
 MODE_DEFAULT = 0xF0 if GENERATION == 12 else 0x3F0
-# What memory instructions call the bit that asks an atomic for the old value, and that of device scope.
+# Memory instructions' names for the bit that asks an atomic for the old value, and for device scope.
 RETURN, SCOPE = {
     "gfx90a": ("glc", "glc"),
     "gfx1030": ("glc", "glc"),
@@ -304,7 +304,7 @@ class Kernel:
         return min(256, self.arch_vgprs + 128) if cpu in RDNA_ARCHS else self.arch_vgprs + 128
 
     def _family(self, cpu: str) -> list[str]:
-        """What only some archs have in their descriptors."""
+        """Return the lines of a descriptor that only some archs have."""
         modes = [] if cpu == "gfx1201" else ["ieee_mode 1", "dx10_clamp 1"]
         return [
             *modes,
@@ -387,7 +387,7 @@ def _run(*command: object) -> None:
 
 
 def legal(lines: Sequence[str], cpu: str = "", later: bool = False) -> list[bool]:
-    """Which of these instructions LLVM's assembler accepts, or that of clang 20."""
+    """Return which of these instructions LLVM's assembler accepts, or clang 20's if `later`."""
     # Lines that it prints are those it accepts. Its complaints come a few bytes at a time, which takes long.
     text = "".join(f"line_{i}:\n{line}\n" for i, line in enumerate(lines))
     command = reader(_target(cpu or rows.arch()), later)

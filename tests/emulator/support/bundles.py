@@ -14,8 +14,8 @@ from pathlib import Path
 
 from .asm import Kernel, assemble
 
-# Of clang 19, version 2, for gfx90a and gfx942. Its tool for that, clang-offload-bundler, is not among what
-# the build needs. From `extern "C" __attribute__((global)) void seven(int* out) { *out = 7; }`:
+# A bundle from clang 19, version 2, for gfx90a and gfx942. The build does not need its tool for that,
+# clang-offload-bundler. From `extern "C" __attribute__((global)) void seven(int* out) { *out = 7; }`:
 #   clang++-19 -x hip --cuda-device-only --offload-compress --offload-arch=gfx942 \
 #     --offload-arch=gfx90a -nogpulib -nogpuinc -O2 -c seven.hip
 CLANG = base64.b64decode(

@@ -19,7 +19,7 @@ from .fp import Array
 
 U32 = np.uint32
 EXEC = 0xFFFF_7FFE_8001_F0F7
-# What the scalar registers hold that a line may read. s[40:59] and s[80:95] are the harness's.
+# Values of the scalar registers that a line may read. s[40:59] and s[80:95] are the harness's.
 SCALARS = {
     "s2": 0x0013_0021,
     "s3": 0x8765_4321,
@@ -64,7 +64,7 @@ class Program:
     error: str = ""
 
     def registers(self) -> dict[str, Array]:
-        """What a line finds, by the name of the register."""
+        """Return the values that a line finds, by the name of the register."""
         found = {name: np.full(LANES, value, U32) for name, value in (SCALARS | apertures()).items()}
         kept = {name: self.vgprs[source] for name, source in _KEPT.items() if source in self.vgprs}
         masks = [np.full(LANES, self.exec_mask >> at & 0xFFFFFFFF, U32) for at in (0, 32)]

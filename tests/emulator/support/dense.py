@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Random programs as compilers write them: no wait state too many, branches, loops, memory of every kind.
 
-What stands between instructions is what wait_states.py asks for and no more; a load is waited for where its
-result is first used, or at some random place before. Every check must let such a program pass.
+Between instructions stand only the wait states that wait_states.py asks for. A program waits for a load where
+its result is first used, or at some random place before. Every check must let such a program pass.
 
 Registers: a program uses v0..v47, a0..a47, s0..s55. Above them lie addresses (v110..v118), loop counters
 (s56..s59), a buffer descriptor (s[60:63]) and zero (s64).

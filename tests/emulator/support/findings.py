@@ -33,7 +33,7 @@ HEAD = (
 )
 
 _NO_GWS = "owns no global wave sync"
-# What no launch has on any arch: instructions, their operands, and why the launch stops.
+# Instructions that stop a launch on any arch, with their operands and the reason.
 GWS = {
     "ds_gws_init": ("v2 gds", _NO_GWS),
     "ds_gws_barrier": ("v2 gds", _NO_GWS),
@@ -80,7 +80,7 @@ class Kernels:
             buffer.free()
 
     def finding(self, name: str, waves: int = 1) -> str:
-        """What the device says of a kernel that must fail: always kernel, workgroup, wave and pc."""
+        """Return the message of a kernel that must fail; it names kernel, workgroup, wave and pc."""
         with pytest.raises(hip.HipError) as caught:
             self.run(name, waves)
         text = caught.value.fault

@@ -48,7 +48,7 @@ _TOUCHY = re.compile(
 )
 # Special registers whose value belongs to the process, not to the program; and the trap handler's.
 FOREIGN = re.compile(r"_base|flat_scratch|xnack|ttmp|gds|gpr_idx")
-# What the device takes of the modifiers that LLVM takes everywhere.
+# Instructions for which the device takes clamp, which LLVM takes everywhere.
 _CLAMPED = re.compile(
     r"v_((pk_)?(add|sub|subrev|addc|subb|subbrev|mad)_(co_|nc_|co_ci_)?[iu](16|24|32)|dot\d_)"
 )
@@ -149,7 +149,7 @@ class Drawn:
         return [self.line, "s_waitcnt 0"] if self.row and self.row.format == "DS" else [self.line]
 
     def plain(self) -> bool:
-        """Whether it neither causes nor minds a hazard towards another plain one."""
+        """Return whether it has no hazard with another plain one, before or behind it."""
         row = self.row
         if row is None or "m0" in self.line:
             return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What clang 20 takes of gfx950's own instructions and the device refuses, since nobody says what it does.
+"""Forms of gfx950's own instructions that clang 20 takes and the device refuses: no manual explains them.
 
 docs/software-device.md has the list. The fuzzers leave such lines out.
 """
@@ -17,12 +17,12 @@ _MODIFIERS = re.compile(
 _SIGNED = re.compile(r"-?\||-[vs]")
 _FLOATS = {"f16", "bf16", "f32", "f64"}
 _HALVES = {"f16", "bf16", "i16"}
-# Of two elements that lie in a register or two, which no constant is.
+# Their source is two elements in a register or two: no constant can stand for it.
 _OF_PAIRS = re.compile(r"v_cvt_scalef32_(sr_)?pk_(fp8|bf8|fp4)_b?f16|v_cvt_scalef32_sr_pk_fp4_f32")
 
 
 def _stray_select(row: RowInfo, line: str) -> bool:
-    """Whether op_sel picks halves of what has none."""
+    """Return whether op_sel picks halves of an operand that has none."""
     found = re.search(r" op_sel:\[([01,]+)\]", line)
     if not found:
         return False
@@ -47,7 +47,7 @@ def _overlaps(operands: list[str]) -> bool:
 
 
 def refused(row: RowInfo, line: str) -> bool:
-    """Whether a line of a row that gfx942 has not is one of those."""
+    """Return whether the device refuses a line of a row that gfx942 lacks."""
     if "gfx942" in row.opcode:
         return False
     operands = _MODIFIERS.sub("", line.partition(" ")[2]).split(", ")

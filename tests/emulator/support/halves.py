@@ -35,8 +35,8 @@ _WEIGHTS = {
     "VOP1": 14, "VOP2": 20, "VOPC": 12, "VOP3": 50, "VOP3B": 8, "VOP3P": 8, "DS": 16,
     "SOP1": 6, "SOP2": 9, "SOPC": 4, "SOPK": 4,
 }  # fmt: skip
-# What counts lanes or goes from one half to the other, whose layout depends on the wave, what picks registers
-# by M0, and what the harness or nothing here is for.
+# Instructions that count lanes, cross the halves, depend on the wave's layout, or pick registers by M0; those
+# of the harness; and those that no program here needs.
 _LEFT_OUT = re.compile(
     r"v_(mbcnt|readlane|readfirstlane|writelane|permlane64|movrel|swaprel|wmma|swmmac|pipeflush|s_)"
     r"|ds_(\w*permute|gws|ordered|add_gs|sub_gs|nop)"
@@ -86,13 +86,13 @@ def _lds(row: rows.RowInfo, line: str, r: random.Random) -> str:
 
 
 def _overlaps(line: str) -> bool:
-    """Whether the first of the vector registers are among the others."""
+    """Return whether the first vector operand overlaps another one."""
     sets = [set(asm.registers(x)) for x in re.findall(r"\bv(?:\d+|\[\d+:\d+\])", line)]
     return bool(sets) and any(sets[0] & s for s in sets[1:])
 
 
 def _refused(row: rows.RowInfo, line: str) -> bool:
-    """What no program here may have, for one of the reasons above or since the device refuses it."""
+    """Return whether no program here may have the line, for a reason above or since the device refuses it."""
     if "refused" in row.flags or ("scalar_dst" in row.flags and row.format != "VOPC"):
         return True
     if _LEFT_OUT.match(row.mnemonic) or _SPECIAL.search(line) or FOREIGN.search(line):
@@ -176,7 +176,7 @@ def _mask_in(mask: int, name: str) -> dict[str, Any]:
 
 
 def _left(result: asm.Result) -> dict[str, asm.U32]:
-    """What a program leaves, whatever its waves: masks as pairs of dwords."""
+    """Return the registers a program leaves, alike for both waves: masks as pairs of dwords."""
     step = asm.LANES
     pairs = result[_OUT[3]][:, ::step]  # by wave
     masks = pairs[::2].reshape(-1, 1) if NARROW else pairs

@@ -32,7 +32,7 @@ def lib() -> c.CDLL:
 
 
 def last_fault() -> str:
-    """What the software device says about the last launch that failed."""
+    """Return the software device's message about the last launch that failed."""
     return (lib().fmha_emu_last_fault() or b"").decode()
 
 

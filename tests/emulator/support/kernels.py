@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Which kernels there are to try."""
+"""The kernels that tests can run."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from pyfa_rocm._runtime import library
 
 
 def built_for(arch: str) -> bool:
-    """Whether the library has kernels for this arch."""
+    """Return whether the library has kernels for this arch."""
     return arch in json.loads(library.build_info_json())["archs"]

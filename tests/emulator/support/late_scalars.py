@@ -62,7 +62,7 @@ INSTS = {
 }
 SA, VA, VCC = "sa_sdst", "va_sdst", "va_vcc"
 MENDS = {SA: "1", VCC: "2", VA: "3"}
-# What must be waited for before the last instruction; "": nothing.
+# The wait that each sequence needs before its last instruction; "": none.
 SEQUENCES = {
     # The scalar unit rewrites what a VALU instruction has read, at any distance before.
     **dict.fromkeys(["VSV", "VSr", "VQV", "DSD", "VSD", "VSgV", "VSdV", "VSnV", "VvvvvvvvvvvvvSV"], SA),
@@ -103,7 +103,7 @@ def machine_ir(names: Iterable[str] = SEQUENCES) -> str:
 
 
 def added(name: str, wait: str) -> str:
-    """What a wait in front of the last instruction waits for, in LLVM's words, but for the sequence's own."""
+    """Return LLVM's fields that a wait before the last instruction sets, but for the sequence's own."""
     number = re.search(r"0x[0-9a-f]+|\b\d+$", wait)
     fields = {SA: 1, VCC: 2, VA: 7 << 9}
     found = [

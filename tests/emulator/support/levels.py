@@ -17,7 +17,7 @@ _ASK = "from emulator.support import hip; hip.lib().fmha_emu_isa_level()"
 
 @cache
 def is_built(level: str) -> bool:
-    """Whether the device that is tested has a copy for this level of x86-64 or an older one."""
+    """Return whether the tested device has a copy for this level of x86-64 or an older one."""
     environment = os.environ | {"FMHA_EMU_LEVEL": level, "PYTHONPATH": str(ROOT / "tests")}
     done = subprocess.run([sys.executable, "-c", _ASK], env=environment, capture_output=True, check=False)
     return done.returncode == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the tests of the profile share."""
+"""Helpers that the tests of the profile share."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def matrix_cases() -> dict[str, Pair]:
 
 
 def conversion_cases() -> dict[str, Pair]:
-    """What is placed into a part of a register; stochastic FP4 is late even in the lowest byte."""
+    """Return conversions that write part of a register; stochastic FP4 is late even in the lowest byte."""
     cases: dict[str, Pair] = {}
     byte = {0: "", 1: " op_sel:[0,0,1,0]", 2: " op_sel:[0,0,0,1]", 3: " op_sel:[0,0,1,1]"}
     for number, select in byte.items():

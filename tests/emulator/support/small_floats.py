@@ -31,7 +31,7 @@ class Format:
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """The number of bits of a code."""
         return 1 + self.exponent + self.mantissa
 
     @property
@@ -41,7 +41,7 @@ class Format:
 
     @property
     def bias(self) -> int:
-        """Of the exponent."""
+        """The bias of the exponent."""
         return (1 << (self.exponent - 1)) - 1
 
     @property
@@ -51,12 +51,12 @@ class Format:
 
     @property
     def over(self) -> int:
-        """What a larger one becomes, where nothing saturates it."""
+        """The code of a larger number if nothing saturates it."""
         return {"bf8": 0x7C, "fp8": 0x7F}.get(self.name, self.most)
 
     @property
     def nan(self) -> int:
-        """What a NaN becomes."""
+        """The code of a NaN."""
         return {"bf8": 0x7E, "fp8": 0x7F}.get(self.name, self.most)
 
     def step(self, exponent: Array) -> Array:

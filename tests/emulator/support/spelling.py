@@ -55,7 +55,7 @@ _OF_GFX10 = _INTEGERS | {
     "v_subb_co_u32": "v_sub_co_ci_u32",
     "v_subbrev_co_u32": "v_subrev_co_ci_u32",
 }
-# What the tests have in later generations' words.
+# Names that the tests spell as later generations do.
 _ONLY_GFX10 = _OF_GFX10 | {
     **{f"{s}_atomic_{n}_f32": f"{s}_atomic_f{n}" for s in _SPACES for n in ("min", "max", "cmpswap")},
     **{f"{s}_atomic_{n}_f64": f"{s}_atomic_f{n}_x2" for s in _SPACES for n in ("min", "max", "cmpswap")},
@@ -150,7 +150,7 @@ def renamed(mnemonic: str) -> str:
 
 
 def exists(mnemonic: str) -> bool:
-    """Whether this arch has a row that gfx9 calls so."""
+    """Return whether this arch has a row of this name on gfx9."""
     return renamed(mnemonic) in rows.names()
 
 

@@ -122,7 +122,7 @@ class Stream:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What the stream has not begun yet does not start before the end of the block."""
+        """Hold the stream: operations that it has not begun start after the end of the block."""
         hip.call("fmha_emu_stream_hold", self.pointer)
         try:
             yield

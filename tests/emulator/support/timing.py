@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the tests of the clock share: a kernel's time by the model, with constants that a test chooses."""
+"""The tests of the clock share this: a kernel's modelled time, with constants that a test chooses."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def timed(
 
 
 def unit_cycles(record: dict[str, Any], end: str = "low") -> int:
-    """Of a compute unit over the first sampled workgroup."""
+    """Return the cycles of a compute unit for the first sampled workgroup."""
     return int(record["time"]["units"][0]["cycles"][end])
 
 

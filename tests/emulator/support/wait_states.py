@@ -35,7 +35,7 @@ def operand_registers(text: str) -> list[str]:
 
 @dataclass
 class Uses:
-    """What an instruction touches, and the properties that the rules ask for."""
+    """The registers that an instruction touches, and the properties that the rules need."""
 
     name: str
     unit: str  # salu, valu, mfma, vmem, flat, lds, smem
@@ -117,7 +117,7 @@ def uses(line: str, row: rows.RowInfo) -> Uses:
     u.sources = set(u.reads)
     if "reads_dst" in row.flags:
         u.sources |= u.vectors
-    # Of these what they do not write stays.
+    # These keep the part of the destination that they do not write, so they read it.
     u.reads = u.sources | (
         u.vectors if "_sdwa" in mnemonic or "_dpp" in mnemonic or "op_sel" in line else set()
     )
@@ -257,7 +257,7 @@ def between(p: Uses, u: Uses) -> int:
 
 
 class History:
-    """What was issued lately, on any path that leads here."""
+    """The instructions issued lately, on any path that leads here."""
 
     def __init__(self) -> None:
         self.past: list[tuple[Uses, int]] = []  # and the wait states since

@@ -97,7 +97,7 @@ def _operands(s: Shape, label: str) -> tuple[Array, Array, Array]:
 
 
 def widened(kind: str, x: Array, flush: bool) -> Array:
-    """What the unit multiplies: float64 values."""
+    """Return the values that the unit multiplies, as float64."""
     if kind == "xf32":  # to ten bits of fraction, nearest even
         bits = x.view(np.uint32)
         rounded = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)

@@ -38,7 +38,7 @@ def _along(m: int, k: int, kind: Format) -> NDArray[np.intp]:
 
 
 def _registers(codes: Codes, m: int, k: int, kind: Format) -> Codes:
-    """Of a matrix [row, k] of codes, the dwords [dword, lane]."""
+    """Return the dwords [dword, lane] of a matrix [row, k] of codes."""
     return packed(codes[(LANE % m)[:, None], _along(m, k, kind)].T, kind.bits)
 
 
@@ -238,7 +238,7 @@ KERNELS = Kernels(
 @pytest.mark.skipif(not HERE, reason="needs FMHA_EMU_ARCH=gfx950")
 @pytest.mark.parametrize("name", _REFUSED)
 def test_refused(name: str) -> None:
-    """What LLVM takes, and the ISA guide does not explain; and scales that have not arrived."""
+    """Forms that LLVM takes and the ISA guide does not explain are refused, and scales not yet loaded."""
     assert _REFUSED[name][1] in KERNELS.finding(name)
 
 

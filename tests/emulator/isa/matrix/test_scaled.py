@@ -41,7 +41,7 @@ SPECIAL = {
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a mnemonic says."""
+    """The parts of a mnemonic."""
 
     name: str
     of: str
@@ -66,7 +66,7 @@ class Conversion:
         return self.to if self.widens else self.of
 
     def dwords(self, kind: str) -> int:
-        """Of all elements of a kind."""
+        """The dwords of all elements of a kind."""
         width = FORMATS[kind].bits if kind in FORMATS else int(kind.lstrip("bf"))
         return max(1, self.count * width // 32)
 
@@ -408,7 +408,7 @@ KERNELS = Kernels({name: [line] for name, (line, _) in _REFUSED.items()} | {
 @pytest.mark.skipif(not HERE, reason="needs FMHA_EMU_ARCH=gfx950")
 @pytest.mark.parametrize("name", _REFUSED)
 def test_refused(name: str) -> None:
-    """What LLVM takes and nobody explains."""
+    """Forms that LLVM takes and no manual explains are refused."""
     text = KERNELS.finding(name)
     assert re.search(_REFUSED[name][1], text), text
 

@@ -180,7 +180,7 @@ def _random(s: Sparse) -> None:
 
 
 def _left_out(s: Sparse) -> None:
-    """What A leaves out does not meet B: infinities there change nothing."""
+    """B's elements meet no zeros where A has none: infinities there change nothing."""
     o = _operands(s, 5, small=True)
     o.places[:] = (1, 3)
     o.b[0::4], o.b[2::4] = np.nan, np.inf if s.b != "fp8" and s.b != "bf8" else np.nan

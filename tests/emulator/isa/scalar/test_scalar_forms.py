@@ -40,7 +40,7 @@ WITHOUT = {
 
 @dataclass(frozen=True)
 class _Model:
-    """What a row computes of integers: `fn` gets the sources and what the destination held; SCC was 1."""
+    """The model of a row, in integers: `fn` gets the sources and the destination's old value; SCC was 1."""
 
     bits: tuple[int, ...]
     dst_bits: int  # 0: only SCC

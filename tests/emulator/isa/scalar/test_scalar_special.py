@@ -295,7 +295,7 @@ def test_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", _STOPS)
 def test_stops(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What only some forms of an instruction cannot do."""
+    """Some forms of an instruction stop the launch."""
     monkeypatch.setenv("FMHA_EMU_MAX_INSTRUCTIONS", "5000")
     assert _STOPS[name][1] in KERNELS.finding(f"stop_{name}")
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What instructions compute."""
+"""Models of what instructions compute."""

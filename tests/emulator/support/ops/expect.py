@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a line of the vector ALU leaves in registers by the model of its row, and what it did leave."""
+"""Compare the registers that a line of the vector ALU leaves with the model of its row."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FACTORS = {"": 1.0, "2": 2.0, "4": 4.0}
 
 @dataclass(frozen=True)
 class State:
-    """What a line starts from."""
+    """The state in which a line starts."""
 
     registers: Registers
     exec_mask: int
@@ -169,7 +169,7 @@ def _wrapped(exact: Array, model: Op, clamps: bool) -> Array:
 
 
 def _high(line: Line, place: int) -> bool:
-    """Whether op_sel picks the high half of an operand."""
+    """Return whether op_sel picks the high half of an operand."""
     return line["op_sel"].strip("[]").split(",")[place : place + 1] == ["1"]
 
 
@@ -212,7 +212,7 @@ def check(line: Line, model: Op, state: State, got: Mapping[str, Array]) -> None
 
 
 def _check_carry(line: Line, model: Op, args: list[Array], written: Array, got: Mapping[str, Array]) -> None:
-    """What DPP leaves out of the carry is not said, nor what v_mad_i64_i32 leaves there."""
+    """Check the carry where the manuals define it: not in lanes that DPP leaves out, nor of v_mad_i64_i32."""
     carry = places(line, model)[0]
     if not carry or model.dst == "i64":
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a line of the vector ALU means: which values its operands hand over, and where its result goes.
+"""The meaning of a line of the vector ALU: the values of its operands, and the place of its result.
 
 A :class:`Line` is a line of assembly taken apart; :func:`read` gives an operand's value out of registers, and
 :func:`written` puts a result into the destination. The forms mean what the CDNA3 and CDNA2 ISA guides say

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What loads, stores and atomics do to bytes in any address space, and the memory they are tried on."""
+"""Models of loads, stores and atomics in any address space, and the memory that the tests use."""
 
 from __future__ import annotations
 

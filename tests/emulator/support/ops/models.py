@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What every row of the vector ALU computes: the tables of the tests, and the rows outside them."""
+"""Models of every row of the vector ALU: the tables of the tests, and the rows outside them."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _saturated_bits(fn: Callable[..., Array]) -> Callable[..., Array]:
     return wrapped
 
 
-# What integer instructions do under clamp, beside those whose tables say it: exact, then saturated.
+# Integer instructions under clamp, beside those whose tables say it: exact, then saturated.
 _SATURATED: dict[str, Callable[..., Array]] = {
     "v_mul_i32_i24": _saturated_bits(lambda a, b: _exact(i24(a)) * i24(b)),
     "v_mul_u32_u24": sat(np.uint32, lambda a, b: _exact(u24(a)) * u24(b)),

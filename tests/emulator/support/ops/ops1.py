@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the one-source vector instructions (VOP1) compute."""
+"""Models of the one-source vector instructions (VOP1)."""
 
 from __future__ import annotations
 

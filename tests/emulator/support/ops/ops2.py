@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the two-source vector instructions (VOP2) compute. Those with carries are in test_carry.py."""
+"""Models of the two-source vector instructions (VOP2). Those with carries are in test_carry.py."""
 
 from __future__ import annotations
 

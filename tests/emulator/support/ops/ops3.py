@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the vector instructions that have only a VOP3 form compute."""
+"""Models of the vector instructions that have only a VOP3 form."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the packed instructions and the integer dot products (VOP3P) compute.
+"""Models of the packed instructions and the integer dot products (VOP3P).
 
 Inline constants of 16-bit operands, packed or not: LLVM (getInlineEncodingV216) calls the guides misleading
 and says what the hardware does. Integers are sign-extended to 32 bits; floats are half precision with zeros

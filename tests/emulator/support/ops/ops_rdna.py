@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the vector instructions compute that gfx11 and gfx12 have and gfx9 has not."""
+"""Models of the vector instructions that gfx11 and gfx12 have and gfx9 lacks."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ TO_SCALAR: dict[str, Callable[[Array], Array]] = {
 
 
 def to_scalar(name: str, kind: str) -> Callable[[Array], Any]:
-    """What v_s_<name>_<kind> computes."""
+    """Return the model of v_s_<name>_<kind>."""
     return transcendental(TO_SCALAR[name], fp.DTYPES[kind], kind == "f16")
 
 

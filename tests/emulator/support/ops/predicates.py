@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the vector compares find true: every predicate of every type."""
+"""Models of the vector compares: every predicate of every type."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the scalar ALU computes: tables of (widths, function giving value and SCC), and the check of them."""
+"""Models of the scalar ALU: tables of (widths, function giving value and SCC), and the check of them."""
 
 from __future__ import annotations
 

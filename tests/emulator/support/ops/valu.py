@@ -131,7 +131,7 @@ def bits_of_exec(mask: int, lanes: int) -> Array:
 
 
 def old_values(o: Op, n: int) -> Array:
-    """What the destination holds before."""
+    """Return the destination's values before the instruction."""
     return fp.random_bits(
         o.dst if READS_DST in o.flags else "u64" if dwords(o.dst) == 2 else "u32", n, np.random.default_rng(7)
     )

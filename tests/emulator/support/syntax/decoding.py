@@ -71,7 +71,7 @@ def emulator(code: bytes, cpu: str, base: int) -> list[tuple[int, str]]:
 # Lines LLVM accepts that no program has a use for, which the device refuses to run rather than guess:
 # trap-handler registers, jumps to constants, messages to graphics hardware (only LLVM spells them out),
 # registers that it calls invalid itself. Its bars around a source of v_cndmask_b32_dpp enclose the mask too.
-# Of gfx12's v_cvt_pk_f32_fp8 it reads the upper halves of v0 to v127 as v128 and up, which clang 20 does not.
+# LLVM reads the upper halves of v0 to v127 in gfx12's v_cvt_pk_f32_fp8 as v128 and up; clang 20 does not.
 _NONSENSE = re.compile(
     r"ttmp|s_(setpc|swappc)_b64 .*[^\]]$|sendmsg\(MSG|/\*Invalid register|\|v\d+, vcc(_lo)?\|"
     r"|v_cvt_pk_f32_(fp|bf)8_(e32|dpp) \S+, v(12[89]|1[3-9]\d|2\d\d)\b"
@@ -101,7 +101,7 @@ def text_of(data: bytes) -> tuple[int, int, int]:
 
 
 def by_clang20(lines: list[str], cpu: str) -> bytes:
-    """What clang 20 encodes these lines as."""
+    """Return clang 20's encoding of these lines."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.o"
         subprocess.run(

@@ -199,7 +199,7 @@ def scalar(row: RowInfo) -> Iterator[str]:
 
 
 def is_kept(row: RowInfo, line: str) -> bool:
-    """Of the inline integers between the first and the last one a row runs every fourth, each row others."""
+    """Return whether a row runs a line: of the inline integers each row takes a different fourth."""
     found = re.search(r"(?<= )(-?\d+)(?=,|$)", line)
     value = int(found[1]) if found else 64
     return not -16 < value < 64 or (value + sum(row.mnemonic.encode())) % 4 == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What RDNA writes otherwise than gfx9, for LLVM to accept or refuse: lines made of those of lines.py."""
+"""RDNA's lines that differ from gfx9's, for LLVM to accept or refuse, made from those of lines.py."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _HINTS = (
     " th:TH_ATOMIC_RETURN",
     " scope:SCOPE_SYS",
 )
-# Of VOPD: those that either half can be, and what the second can be besides; and whether one takes a constant
-# in its middle or at its end.
+# Operations of VOPD: those that either half can be, and further ones for the second; and whether one takes a
+# constant in its middle or at its end.
 _EITHER = ("fmac", "mul", "add", "sub", "subrev", "max", "min", "max_num", "min_num", "mul_dx9_zero")
 _SECOND = ("add_nc_u32", "lshlrev_b32", "and_b32")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Which instructions an arch has, asked of LLVM's disassembler: every opcode, many operands."""
+"""Ask LLVM's disassembler for an arch's instructions: every opcode, many operands."""
 
 from __future__ import annotations
 
