@@ -43,7 +43,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture
 def one_process(tmp_path: Path) -> Iterator[None]:
-    """A process group of torch, of this process alone."""
+    """A process group of torch that has only this process."""
     from torch import distributed
 
     store = distributed.FileStore(str(tmp_path / "store"), 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Whether native/tools/compile/ck_overlay.py edits the CK that is packaged, and leaves another one alone."""
+"""native/tools/compile/ck_overlay.py edits the CK that is packaged, and leaves another one alone."""
 
 from __future__ import annotations
 

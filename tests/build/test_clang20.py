@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def compiled(source: Path, out: Path, *flags: str) -> Path:
-    """What the compiler makes of a kernel for gfx950, with the headers and the bitcode of a build."""
+    """Compile a kernel for gfx950 with the headers and the bitcode of a build; return its assembly."""
     hip = TOOLCHAIN / "hip"
     subprocess.run(
         [

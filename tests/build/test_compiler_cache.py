@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What was compiled is found again by another clone, and never instead of something else."""
+"""Another clone finds what was compiled before, and never gets something else instead."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the set `ci` has of Composable Kernel's kernels, which cost most of a build."""
+"""The set `ci`'s share of Composable Kernel's kernels, which cost most of a build."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What `cmake --install` lays out: complete, movable, and of the version it says."""
+"""`cmake --install` lays out a complete, movable package of the version that it names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def find_package(prefix: Path, folder: Path, wanted: str) -> list[str] | None:
-    """What CMake tells a project that asks for this version, or None if it did not find the package."""
+    """Return the version that CMake gives a project which wants this one; None if it finds no package."""
     folder.mkdir()
     (folder / "CMakeLists.txt").write_text(PROJECT.format(wanted=wanted))
     command = ["cmake", "-G", "Ninja", "-S", ".", "-B", "b", f"-DCMAKE_PREFIX_PATH={prefix}"]
@@ -51,7 +51,7 @@ def test_layout(prefix: Path) -> None:
 
 
 def test_licences_of_others_come_along(prefix: Path) -> None:
-    """Of all that is compiled or linked in, from the packages that it came in."""
+    """The licences of all third-party code, compiled or linked in, are copied from its packages."""
     folder = prefix / "share" / "doc" / "fmha_rocm" / "third-party"
     texts = {path.stem: path.read_text() for path in folder.iterdir()}
     libraries = {"hip", "nlohmann-json", "rocm-device-libs", "xla", "zstd"}

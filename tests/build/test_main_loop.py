@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Which instructions the report on kernels counts as the main loop."""
+"""The report on kernels finds the instructions of the main loop."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ HEAVY = "cffi cupy hip jax jaxlib ml_dtypes numpy rocm torch tqdm transformers"
 
 
 def run(code: str) -> str:
-    """What a new process prints."""
+    """Return the output of a new process."""
     return subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout.strip()

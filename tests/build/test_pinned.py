@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the build installs with pip is known beforehand, by its hash."""
+"""Every package that the build installs with pip is pinned by its hash."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def declared(*arguments: str) -> list[Requirement]:
 
 
 def pinned(path: Path) -> list[tuple[Requirement, list[str]]]:
-    """What a file names, with the hashes of each."""
+    """Return the requirements that a file names, with the hashes of each."""
     text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     parts = [line.split(" --hash=sha256:") for line in re.sub(" +", " ", text).splitlines() if line]
     return [(Requirement(line), hashes) for line, *hashes in parts]

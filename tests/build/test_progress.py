@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a long command shows of how far it is, and which tests a quick run takes."""
+"""The progress that a long command shows, and the tests that a quick run takes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_how_far_ctest_is() -> None:
 
 
 def test_each_entry_is_a_test() -> None:
-    """Of tests/quick.ini."""
+    """Each entry of tests/quick.ini names a test."""
     for name, count in quick.cases_by_test().items():
         path, _, function = name.partition("::")
         assert re.search(rf"^def {function}\(", (quick.TESTS / path).read_text(), re.M), name

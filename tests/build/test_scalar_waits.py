@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What native/tools/compile/scalar_waits.py adds to assembly; test_every_kernel has the result checked."""
+"""native/tools/compile/scalar_waits.py adds waits to assembly; test_every_kernel runs the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPARE = "v_cmp_gt_u32_e64 s2, v1, v2"
 
 
 def mended(folder: Path, lines: list[str]) -> list[str]:
-    """The lines that come of some, without the white space before them."""
+    """Run the program on lines, and return its lines without the white space before them."""
     path = folder / "k.s"
     path.write_text("".join(line + "\n" if line.endswith(":") else f"\t{line}\n" for line in lines))
     subprocess.run([sys.executable, PROGRAM, path], check=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What CMake finds out about a machine: the archs of its cards, and how many compilers may run at a time."""
+"""CMake detects the archs of a machine's cards, and how many compilers may run at a time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CARDS = {
 
 
 def configure(folder: Path, script: str, **variables: str) -> str:
-    """What CMake prints when the test's own script includes a module."""
+    """Return CMake's output when the test's own script includes a module."""
     (folder / "script.cmake").write_text("cmake_minimum_required(VERSION 3.24)\n" + script)
     env = {name: value for name, value in os.environ.items() if name != "CMAKE_BUILD_PARALLEL_LEVEL"}
     result = subprocess.run(

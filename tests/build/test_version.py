@@ -33,7 +33,7 @@ def test_library_and_package_have_the_headers_version() -> None:
 
 
 def test_wheel_takes_the_headers_version() -> None:
-    """What the build backend does with these settings."""
+    """Return the version as the build backend reads it with these settings."""
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "version" not in project["project"]
     assert project["project"]["dynamic"] == ["version"]

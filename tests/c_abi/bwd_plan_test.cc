@@ -305,7 +305,7 @@ void test_refusals() {
                 "this build has no fmha_bwd_sum_bf16 kernel for gfx942");
   CHECK_REFUSED(forward(), (fmha::Target{fmha::Arch::kGfx90a, 104}),
                 "this build has no fmha_bwd_dot_fp16 kernel for gfx90a");
-  // What a prebuilt kernel does not take, and which build has a kernel that does.
+  // A prebuilt kernel does not take this; the message names a build that has a kernel which does.
   fmha_fwd_params square = forward(4, 4, 128);
   fmha_bwd_params p = backward(square);
   p.deterministic = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a backward call's arguments come to: the problem, its memory, and the message for each that is wrong.
+// A backward call's arguments give a problem and its memory, or a message that names the wrong one.
 #include <cstring>
 #include <limits>
 #include <string>
@@ -115,7 +115,7 @@ void test_meaning() {
   CHECK_GOOD(Good::plain(), p.grad_dtype = FMHA_FP16);
 }
 
-// What belongs to the forward call itself is not looked at, whatever it is.
+// A backward call ignores the fields that only the forward call uses.
 void test_forward_call() {
   CHECK_GOOD(Good::plain(), f.kernel = -1, f.flags = ~uint64_t{0}, f.workspace = at(1, 3),
              f.workspace_bytes = -1, f.randval = {at<uint8_t>(7), -1, -1, -1});

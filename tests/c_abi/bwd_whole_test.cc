@@ -40,7 +40,7 @@ void test_whole() {
   CHECK(all.window_left == 7 && all.window_right == 9 && all.top_left == 1);
   f = forward(4, 4, 72, FMHA_FP32);
   CHECK_STATUS(plan_of(p, x), FMHA_UNSUPPORTED, "the nearest, bwd_fp32_d64, takes fwd->hdim_q up to 64");
-  // Of packed sequences, rows that are not in use are zeroed before, unless gradients are added.
+  // Unused rows of packed sequences are zeroed first, unless gradients are added.
   f = packed();
   f.dtype = FMHA_FP32;
   f.seqused_q = at<int32_t>(12);

@@ -285,7 +285,7 @@ void test_memory(const fmha_fwd_params& good) {
   CHECK(hip->launches == launches);
 }
 
-// What HIP says of itself is not a verdict on the pointer: after a fault of the GPU every call gives it.
+// An error of HIP itself says nothing about the pointer: after a fault of the GPU every call returns it.
 void test_pointer_query_failure(const fmha_fwd_params& p) {
   hip->pointer_error = 719;
   const int reads = hip->last_error_reads;

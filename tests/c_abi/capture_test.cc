@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a runtime that captures graphs relies on: after fmha_fwd_prepare, fmha_fwd under capture is one node,
+// A runtime that captures graphs relies on this: after fmha_fwd_prepare, fmha_fwd under capture is one node,
 // and its replays compute on what the same memory holds then. Unprepared, a call under capture is refused or
 // loses the capture, and never runs something else.
 #include <cstdint>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# What a shared library shows the linker: its own functions and nothing else; it needs only the C and C++ run time.
+# Checks that a shared library exports its own functions and nothing else, and needs only the C and C++ run time.
 #   cmake -DLIBRARY=… -DNM=… -DREADELF=… -DSANITIZED=… -DHEADER=… -P check_library.cmake   exports what HEADER declares
 #   cmake -DLIBRARY=… -DNM=… -DREADELF=… -DSANITIZED=… -DEXPORTS=… -P check_library.cmake  exports what the regex matches
 

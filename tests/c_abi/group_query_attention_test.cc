@@ -4,8 +4,8 @@
 //
 //   past_key, past_value, (batch, kv_num_heads, max_seqlen, head_size), in one buffer with present_key and
 //   present_value     a cache without pages: "page" is a batch element, strides say that heads come first
-//   seqlens_k         the keys of each sequence, less 1. Of generation that is the tokens before: seqused_k
-//                     of both calls as it comes, with a seqlen_new of 1
+//   seqlens_k         the keys of each sequence, less 1. In generation these are the tokens before, so it is
+//                     seqused_k of both calls as it is, with a seqlen_new of 1
 //   query (packed QKV: key and value are empty)       strides of a token that has all three
 //   cos_cache, sin_cache, rotary_interleaved          rotary; queries are rotated into memory of the call
 //   local_window_size, the keys that a query sees     a window of one less to the left, none to the right
@@ -221,7 +221,8 @@ class Session {
   double number(uint16_t bits) const { return reference_to_double(n_.dtype, bits); }
   double unit() const { return n_.dtype == FMHA_FP16 ? std::ldexp(1, -11) : std::ldexp(1, -8); }
 
-  // Whether a head of a token at a position was rotated right: to the nearest, after float's roundings.
+  // Returns whether a head of a token at a position was rotated right: to the nearest, after float's
+  // roundings.
   bool is_rotated(const uint16_t* x, const uint16_t* got, int position) const {
     for (int d = 0; d < n_.head_size; ++d) {
       if (d >= n_.rotary_dim) {

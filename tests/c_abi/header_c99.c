@@ -15,7 +15,7 @@ typedef char
                                                                                                        : -1];
 
 #ifdef FMHA_TEST_PADDED
-/* What the pragma above is for: this must not compile. */
+/* This must not compile, as the pragma above forbids padding. */
 struct padded {
   uint32_t struct_size;
   int64_t batch;

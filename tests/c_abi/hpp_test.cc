@@ -67,7 +67,7 @@ void results() {
   CHECK(!text && text.error().message == "why" && text.status() == FMHA_UNSUPPORTED);
 }
 
-// What needs no device: a problem whose tensors are still to be allocated.
+// A problem whose tensors are not allocated yet: no device is needed.
 void extents() {
   fmha::fwd_params p;
   p.dtype = FMHA_FP16;

@@ -76,7 +76,7 @@ struct SumProblem {
   fmha::Workspace workspace;
 };
 
-// What a kernel of the family is handed.
+// Arguments of the family's kernels.
 struct SumArgs {
   void* parts;
   int64_t count;

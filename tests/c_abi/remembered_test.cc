@@ -14,7 +14,7 @@
 
 namespace {
 
-// What a call came to.
+// The outcome of a call.
 struct Outcome {
   fmha_status status;
   std::string message;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which HIP runtime is taken. Each case needs a process of its own, for a choice cannot be undone:
+// The library's choice of a HIP runtime. Each case needs a process of its own, for a choice cannot be undone:
 //   runtime_test CASE RUNTIME COPY [TORCH]
 // RUNTIME and COPY are two files with the same content, both named libamdhip64*; TORCH is linked to RUNTIME.
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ void check_in_use(const char* path) { CHECK(is_same_file(fmha_hip_runtime_path()
 
 void map(const char* path) { CHECK(dlopen(path, RTLD_NOW | RTLD_LOCAL) != nullptr); }
 
-// What fmha_fwd says when it gets no runtime; a null pointer is found before it is needed.
+// fmha_fwd's message when it finds no runtime; a null pointer is refused before one is needed.
 void check_no_runtime(const char* text) {
   const fmha_fwd_params p = test_params(FMHA_FP16, TEST_BSHD, 1, 128, 128, 1, 1, 64);
   CHECK_STATUS(fmha_fwd_supported(&p), FMHA_HIP_ERROR, text);
@@ -174,7 +174,7 @@ int test_rocm_path(const char* runtime) {
   return check_result();
 }
 
-// Of two mapped runtimes PyTorch's own, wherever it is in the list.
+// If two runtimes are mapped, the library takes PyTorch's own, wherever it is in the list.
 int test_torch(const char* runtime, const char* copy, const char* torch) {
   map(copy);
   map(runtime);

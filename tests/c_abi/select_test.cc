@@ -287,7 +287,7 @@ void test_refusals() {
                 "nearest, fp16_d64_mask_pad, takes o_dtype = fp16");
 }
 
-// What the catalogue has, and this build has not, is told with what to build.
+// If the catalogue has a kernel that this build lacks, the message says how to build it.
 void test_kernels_of_other_builds() {
   fmha_fwd_params p = varlen(100, 100);
   p.p_drop = 0.1F;
@@ -350,7 +350,7 @@ void test_keys() {
     }
   }
   CHECK(seen.size() == Key::kCount);
-  // What a row of another build may hold is no key at all.
+  // A row of another build may hold a value that is no key.
   using Pair = fmha::Key<Arch, fmha::DType>;
   CHECK(Pair::holds(Arch::kGfx942, fmha::DType::kFp8));
   CHECK(!Pair::holds(static_cast<Arch>(fmha::kArchCount), fmha::DType::kFp8));

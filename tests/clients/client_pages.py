@@ -10,7 +10,7 @@ from pathlib import Path
 from pages.doc_blocks import Block, blocks, pages
 from pages.doc_run import Page
 
-# What native/tools/test_clients.sh has done before.
+# Commands that native/tools/test_clients.sh has run before.
 _INSTALLS = re.compile(r"pip install |python tests/clients/\w+/\w+_setup\.py\b")
 
 
@@ -20,7 +20,7 @@ def pages_with(mark: str) -> list[str]:
 
 
 def installed_before(block: Block) -> Block:
-    """What is left to do in the client's environment."""
+    """Leave out the commands that the client's environment has run already."""
     lines = [line for line in block.text.splitlines(keepends=True) if not _INSTALLS.match(line)]
     return replace(block, text="".join(lines))
 

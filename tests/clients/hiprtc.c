@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* hiprtc for CuPy, which compiles its kernels when they are first used: it writes the source to a file and
-   runs hipcc. What CuPy does without is not here: headers given as text, names of templates. */
+   runs hipcc. It leaves out what CuPy does not use: headers given as text, names of templates. */
 #include <fcntl.h>
 #include <hip/hip_runtime_api.h>
 #include <hip/hiprtc.h>
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What hiprtc knows without being told. */
+/* hiprtc has these declarations without an include. */
 static const char kBefore[] =
     "#include <hip/hip_runtime.h>\n#include <hip/hip_fp16.h>\n#define __HIPCC_RTC__\n#line 1\n";
 

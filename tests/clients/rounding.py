@@ -18,7 +18,7 @@ def eps(dtype: Any) -> float:
 
 
 def smallest_normal(dtype: Any) -> float:
-    """What the device flushes to 0, where it does, is below it."""
+    """Return the smallest normal number: a device that flushes to 0 flushes only smaller ones."""
     return float(_FINFO(dtype).smallest_normal)
 
 

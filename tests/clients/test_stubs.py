@@ -63,7 +63,7 @@ def test_stubs(client: Path) -> None:
 
 
 def test_brought_along(tmp_path: Path) -> None:
-    """What a client calls of libraries that it has only by way of others is in the others' stubs."""
+    """Stubs hold the functions a client calls of libraries that it loads only by way of others."""
     command = ["gcc", "-shared", "-fPIC", "-xc", "-", "-xnone", "-Wl,--no-as-needed"]
     libraries = [tmp_path / "libhipblas.so.3", tmp_path / "libhiprand.so.1"]
     for library in libraries:

@@ -61,7 +61,7 @@ class Tree:
         (self.root / "build").mkdir()
         for name in ("toolchain", "venv"):
             (self.root / "build" / name).symlink_to((ROOT / "build" / name).resolve())
-        # What it prepares is there; the environment belongs to this checkout, and stays so.
+        # It has nothing to prepare: its results are linked above. The environment belongs to this checkout.
         (self.root / "native" / "tools" / "toolchain.sh").write_text("#!/bin/sh\n")
         self.programs.mkdir()
         self._program("python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
@@ -108,7 +108,7 @@ class Tree:
         )  # fmt: skip
 
     def has_instruction(self, name: str) -> bool:
-        """Whether the software device has a row of this name."""
+        """Return whether the software device has a row of this name."""
         rows = self.run(self.root / "build" / "release" / "emulator" / "emu_disasm", "rows")
         return any(line.startswith(f"{name}\t") for line in rows.splitlines())
 

@@ -96,7 +96,7 @@ def test_part_of(block: Block) -> None:
 
 @pytest.mark.parametrize("page", sorted({block.page for block in of_kind("run: sources")}))
 def test_counts(page: str) -> None:
-    """What a page counts in the sources is what its commands count."""
+    """A page's numbers about the sources are those that its commands count."""
     for block, shown in pairwise(blocks(page)):
         if block.kind == "run: sources":
             assert shown.kind == "output", f"{block.place}: expected its output right after it"
@@ -177,7 +177,7 @@ def test_a_failure_before_the_last_command_is_noticed(page_state: Page) -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """What GitHub makes of a page's headings."""
+    """Return the anchors that GitHub gives a page's headings."""
     text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)
     heads = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
@@ -213,7 +213,7 @@ def test_every_page_is_linked() -> None:
 
 
 def used_words(pattern: str, *folders: str) -> set[str]:
-    """What a pattern finds in the sources below some folders."""
+    """Return the words that a pattern finds in the sources below some folders."""
     sources = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     return {
         word

@@ -105,7 +105,7 @@ def raw(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def raised(done: subprocess.CompletedProcess[str]) -> str:
-    """What the first exception said: giving up may raise more."""
+    """Return the first exception's message: giving up may raise more."""
     return next(
         without_class(line) for line in done.stderr.splitlines() if line.startswith("pyfa_rocm.errors.")
     )

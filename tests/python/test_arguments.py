@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the public functions refuse: with a message that names the argument, before anything is allocated.
+"""The public functions refuse bad arguments by name, before anything is allocated.
 
-What the C library refuses by itself is in test_bad_input.py and test_bad_features.py.
+test_bad_input.py and test_bad_features.py have what the C library refuses by itself.
 """
 
 from __future__ import annotations

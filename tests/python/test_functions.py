@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The public functions: what they hand to the C library, their views, defaults and results.
 
-Whether the kernels compute what they are told is not looked at here: see test_forward.py and its siblings.
+test_forward.py and its siblings test the kernels' results.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ def test_a_plan_is_not_the_data() -> None:
 
 
 def test_addresses_are_checked_in_each_call() -> None:
-    """What was right for one call's addresses is not so for another's."""
+    """A call is checked with its own addresses, though an equal one with others was right."""
     q = normal(1, 48, 2, 64)
     p.flash_attn_func(q, q, q, out=new(1, 48, 2, 64))
     with pytest.raises(InvalidArgumentError, match="o is written but overlaps q"):

@@ -56,7 +56,7 @@ def _assert_seen(case: Case, wrong: Expected) -> None:
     ids=str,
 )
 def test_another_problem(change: dict[str, Any], fault: dict[str, Any]) -> None:
-    """What would be right for nearly the same problem."""
+    """A result that is right for nearly the same problem is seen as wrong."""
     case = replace(BASE, **change)
     _assert_seen(case, expected(replace(case, **fault), case.inputs()))
 

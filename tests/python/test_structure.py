@@ -23,7 +23,7 @@ FILES = {
 }
 # The public modules that commands and the oracle call.
 CALLED = {"array", "attention", "backward", "device", "fmha", "kvcache", "varlen"}
-# What a module of a folder may import besides its own folder and what is listed for them in turn.
+# Modules that a folder may import besides its own, and besides those that they may import in turn.
 BELOW = {
     "pyfa_rocm._runtime": {"device", "errors"},
     "pyfa_rocm._call": {"_runtime", "array", "device", "errors", "fmha"},
@@ -55,7 +55,7 @@ def imported(module: str, tree: ast.AST) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def graph() -> dict[str, set[str]]:
-    """What each module imports, wherever in it; the package's own lazy import aside."""
+    """Return the imports of each module, wherever in it; the package's own lazy import aside."""
     trees = {name: ast.parse(path.read_text()) for name, path in FILES.items() if name != "pyfa_rocm"}
     return {name: set(imported(name, tree)) for name, tree in trees.items()}
 
@@ -104,7 +104,7 @@ def test_a_wheel_needs_no_checkout() -> None:
 
 
 def test_options_are_described_once() -> None:
-    """What `flash_attn_func` spells out is what `Options` says, defaults included."""
+    """`flash_attn_func` spells out the fields of `Options`, defaults included."""
     parameters = inspect.signature(pyfa_rocm.flash_attn_func).parameters
     spelled = {name: x.default for name, x in parameters.items() if name not in NOT_OPTIONS}
     assert spelled == {x.name: x.default for x in fields(Options)}

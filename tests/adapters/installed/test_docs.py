@@ -18,14 +18,14 @@ HAVE_SOME = [page for page in pages() if any(b.kind in RUN_HERE for b in blocks(
 
 
 def without_pip(block: Block) -> Block:
-    """What is left to do where the wheel is installed."""
+    """Leave out the commands that install the wheel: it is installed here."""
     lines = [line for line in block.text.splitlines(keepends=True) if not line.startswith("pip install ")]
     return replace(block, text="".join(lines))
 
 
 @pytest.mark.parametrize("page", HAVE_SOME)
 def test_page(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """In order, with the outputs that stand below them. What a page installs is taken back."""
+    """In order, with the outputs that stand below them. The test uninstalls what a page installs."""
     state = Page(tmp_path, lambda: installed.install(tmp_path / "prefix"))
     before = ""
     request.addfinalizer(pyfa_rocm.flash_attn.uninstall)

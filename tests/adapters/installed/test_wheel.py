@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What an installed wheel holds, and that C programs are built against it by what it says of itself."""
+"""An installed wheel holds all its files, and its own commands and paths build C programs against it."""
 
 from __future__ import annotations
 

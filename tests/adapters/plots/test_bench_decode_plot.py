@@ -38,7 +38,7 @@ def test_counts_drawn(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def _timed() -> dict[str, Any]:
-    """What a card would give, of which one problem found no memory."""
+    """Return results as a card would give them; one problem ran out of memory."""
     rows = [
         {
             "batch": batch, "context": context, "group": group, "nhead_k": 8, "hdim": 128, "page_size": 16,

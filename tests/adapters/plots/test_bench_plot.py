@@ -17,7 +17,7 @@ ARGUMENTS = ["--seqlens", "64,128", "--hdims", "64", "--hidden", "64", "--tokens
 
 
 def _timed() -> dict[str, Any]:
-    """What a card would give, of which one way ran out of memory."""
+    """Return results as a card would give them; one implementation ran out of memory."""
     rows = [
         {
             "implementation": name, "direction": direction, "hdim": hdim, "causal": causal, "seqlen": seqlen,

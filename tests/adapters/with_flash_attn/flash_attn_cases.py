@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the tests of the drop-in for flash-attn share: tensors, and judgement of gradients."""
+"""The tests of the drop-in for flash-attn share these: tensors, and judgement of gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def starts(lengths: tuple[int, ...]) -> torch.Tensor:
 
 
 def as_numpy(x: torch.Tensor) -> Any:
-    """bfloat16, which NumPy has not, as float32: the values are the same."""
+    """Return an array; bfloat16, which NumPy lacks, becomes float32 with the same values."""
     x = x.detach()
     return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 

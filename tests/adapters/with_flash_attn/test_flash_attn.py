@@ -78,7 +78,7 @@ def check(out: torch.Tensor, inputs: Any, lse: torch.Tensor | None = None, **opt
     judge(want, out.float().numpy(), None if lse is None else lse.numpy())
 
 
-# What the kernel set `ci` has each feature for.
+# Each feature, with a type and a head dim for which the kernel set `ci` has it.
 OPTIONS: list[tuple[dict[str, Any], torch.dtype, int]] = [
     ({}, torch.float16, 64),
     ({"causal": True}, torch.float16, 64),

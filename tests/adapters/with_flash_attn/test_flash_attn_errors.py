@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the drop-in for flash-attn says of arguments that make no sense, and of what it does not have."""
+"""The drop-in for flash-attn refuses arguments that make no sense, and features that it lacks."""
 
 from __future__ import annotations
 

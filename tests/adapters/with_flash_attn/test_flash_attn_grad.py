@@ -14,7 +14,7 @@ from pyfa_rocm import flash_attn
 from pyfa_rocm.flash_attn import bert_padding
 
 SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
-# What the kernel set `ci` has each feature for, backward too.
+# Each feature, with a type and a head dim for which the kernel set `ci` has it, backward too.
 OPTIONS: list[tuple[dict[str, Any], torch.dtype, int]] = [
     ({}, torch.float16, 64),
     ({"causal": True, "softmax_scale": 0.2}, torch.float16, 128),

@@ -40,7 +40,7 @@ private: Any = flash_attn_interface
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signature(name: str) -> None:
-    """Of functions, which inspect sees through; and of the operators behind them, by their schemas."""
+    """The functions have flash-attn's parameters, and so have the schemas of the operators behind them."""
     function = getattr(flash_attn_interface, name)
     assert inspect.isfunction(function)
     plain = [
@@ -108,7 +108,7 @@ def test_varlen() -> None:
 
 
 def test_dropout_follows_rng_state() -> None:
-    """What forward dropped, backward drops."""
+    """The backward pass drops what the forward pass dropped."""
     q, k, v, dout = (draw(60, 2, 128, seed=i) for i in range(4))
     cu = starts((60,))
     lengths: tuple[Any, ...] = (cu, cu, 60, 60)

@@ -25,11 +25,11 @@ _BATCHING = "transformers.generation.continuous_batching.initialization"
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """The drop-in in flash-attn's place, as on a card; counts the calls of its functions."""
+    """Put the drop-in where flash-attn would be, as on a card; count the calls of its functions."""
     imports, functions = importlib.import_module(_IMPORTS), importlib.import_module(_FUNCTIONS)
     monkeypatch.setattr(imports, "is_torch_cuda_available", lambda: True)
     monkeypatch.setattr(importlib.import_module(_BATCHING), "is_torch_xpu_available", lambda: True)
-    # What transformers keeps of the functions that it found.
+    # transformers keeps the functions that it found: forget them.
     for name in dir(functions):
         if name == "_loaded_implementation" or (name.startswith("_") and name.endswith("_fn")):
             monkeypatch.setattr(functions, name, None)

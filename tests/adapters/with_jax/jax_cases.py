@@ -24,7 +24,7 @@ from cases_types import DTYPES, Array, Bools
 
 from pyfa_rocm.jax import flash_attn_func, flash_attn_varlen_func
 
-# Of the tests of four devices, those in which one device reads what another has.
+# For tests of four devices in which one device reads another's data.
 needs_collectives = pytest.mark.skipif(
     "rocm" in os.environ["JAX_PLATFORMS"],
     reason="RCCL is a stub here, as test_jax_devices.py shows; the second group runs this",

@@ -24,12 +24,12 @@ from cases_types import DTYPES, Array
 from pyfa_rocm import UnsupportedError
 from pyfa_rocm.jax import _gradient, _primitive, flash_attn_func, flash_attn_varlen_func
 
-# Of the library's refusals for want of a kernel: it names what is asked for, and what the nearest takes.
+# The library's message if it has no kernel: it names the request, and what the nearest kernel takes.
 REFUSED = "no .*backward kernel"
 
 
 def has_backward(case: Case) -> bool:
-    """Whether a kernel of this arch can do the backward pass of a case."""
+    """Return whether a kernel of this arch can do the backward pass of a case."""
     features = {
         "alibi": bool(case.alibi), "dropout": case.dropout is not None, "softcap": case.softcap > 0,
         "bias": case.bias is not None, "dbias": case.bias is not None,
@@ -45,7 +45,7 @@ def has_backward(case: Case) -> bool:
 
 
 def has_both(case: Case) -> bool:
-    """Whether there are kernels for both passes."""
+    """Return whether there are kernels for both passes."""
     return has_backward(case) and bool(candidates(replace(case, lse=True)))
 
 

@@ -121,7 +121,7 @@ def test_random_state() -> None:
 
 
 def test_with_64_bits() -> None:
-    """What JAX makes 64 bits wide when it may: a random state, and not the results."""
+    """If JAX allows 64 bits, a random state has them, but the results do not."""
     (q, k, v), _ = attend(BASE)
     draw = partial(flash_attn_func, q, k, v, 0.3, return_lse=True)
     wide = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
@@ -195,7 +195,7 @@ def _python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_gpu_takes_no_host_memory(tmp_path: Path) -> None:
-    """Which runtime it is decides, so another is pretended; the message reaches the caller through XLA."""
+    """The runtime decides, so the test pretends another; the message reaches the caller through XLA."""
     run = _python(
         "import jax, pyfa_rocm.jax\n"
         "from pyfa_rocm._runtime import hip\n"

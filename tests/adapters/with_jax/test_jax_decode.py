@@ -88,7 +88,7 @@ def test_append(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("seqlen_q", "seqlen_new", "causal"), [(3, 3, True), (3, 3, False), (2, 4, True)])
 def test_new_tokens(seqlen_q: int, seqlen_new: int, causal: bool) -> None:
-    """What append and attention give one after the other, the former judged above; and against float64."""
+    """One call equals an append, judged above, and attention after it; it is right against float64 too."""
     case = replace(BASE, seqlen_q=seqlen_q, room=seqlen_new, options={"causal": causal})
     arrays = case.arguments()
     new, tables, lengths = new_tokens(case, seqlen_new), rotary(case), arrays.pop("cache_seqlens")

@@ -109,7 +109,7 @@ def test_64_bits_are_not_cut_off() -> None:
 
 
 def test_the_librarys_own() -> None:
-    """What only the library knows comes when the call runs, with its status and message."""
+    """Errors that only the library can find come when the call runs, with its status and message."""
     for compiled in (flash_attn_func, jax.jit(flash_attn_func)):
         with pytest.raises(jax.errors.JaxRuntimeError, match=r"INVALID_ARGUMENT: nhead_q = 4: .*nhead_k"):
             compiled(Q_, *(x[:, :, :1].repeat(3, axis=2) for x in (K_, K_))).block_until_ready()

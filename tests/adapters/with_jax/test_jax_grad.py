@@ -200,7 +200,7 @@ def test_lse_of_parts() -> None:
 
 
 def test_unused_lse_costs_nothing() -> None:
-    """Whether it is returned or not, the same kernels run on the same columns."""
+    """The same kernels run on the same columns, with the LSE returned or not."""
     arrays, call = attend(BASE)
     calls = (call, partial(call, return_lse=False))
     lowered = [jax.jit(jax.grad(squares(f))).lower(*arrays).as_text() for f in calls]
@@ -210,7 +210,7 @@ def test_unused_lse_costs_nothing() -> None:
 
 
 def test_memory_is_linear_in_length() -> None:
-    """What is kept between the passes, and the workspace: neither has a number for each pair."""
+    """Neither the residuals nor the workspace have a number for each pair of a query and a key."""
     for rows in (256, 512):
         q = jax.ShapeDtypeStruct((1, rows, 2, 64), jnp.float16)
         out, pull = jax.eval_shape(lambda q: jax.vjp(flash_attn_func, q, q, q), q)
@@ -261,7 +261,7 @@ def test_no_such_derivative(derivative: Any, error: type[Exception], message: st
 
 
 def test_stopped() -> None:
-    """What is not to be differentiated is not, whatever is around it."""
+    """Functions that are not differentiated are not, whatever is around them."""
     (q, k, v), call = attend(SMALL, return_lse=False)
     total = squares(lambda x: call(x, k, v))
     assert jax.grad(lambda scale: scale * total(q))(2.0) == total(q)
@@ -272,7 +272,7 @@ def test_stopped() -> None:
 
 
 def test_refused_while_tracing() -> None:
-    """What the library has no backward pass for is told by name, with no call made."""
+    """The error names a feature without a backward pass while tracing: no call is made."""
     arrays, _ = attend(BASE)
     if not jax_gradients.has_backward(replace(BASE, softcap=3.0)):
         with pytest.raises(UnsupportedError, match=r"softcap.*no .*backward kernel"):

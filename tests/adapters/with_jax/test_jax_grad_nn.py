@@ -61,7 +61,7 @@ FEATURES: dict[str, dict[str, Any]] = {
 
 
 def seen(t: int, s: int, named: dict[str, Any], b: int) -> Any:
-    """Which keys a row sees."""
+    """Return the keys that each row sees."""
     i, j = np.arange(t)[:, None], np.arange(s)[None]
     mask = np.ones((t, s), np.bool_)
     if named.get("is_causal"):

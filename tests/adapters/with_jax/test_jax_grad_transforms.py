@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Gradients of pyfa_rocm.jax under JAX's transformations: vmap, scan, checkpoint, export, several devices.
 
-Whether they are right is what test_jax_grad.py shows; here they are those of a loop, of the plain call, or of
-the whole, to the bit where nothing is summed in another order.
+test_jax_grad.py shows that gradients are right. Here they equal those of a loop, of the plain call, or of the
+whole, to the bit if nothing is summed in another order.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def draw(*shape: int, seed: int, dtype: Any = np.float16) -> Any:
 
 
 def visible(shape: tuple[int, ...], named: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """Which rows see a key: of the others jax.nn gives an average."""
+    """Return the rows that see a key: jax.nn gives an average for the others."""
     t, s = shape[2:]
     i, j = np.arange(t)[:, None], np.arange(s)[None]
     seen = np.ones(shape, np.bool_)

@@ -42,7 +42,7 @@ def _needs_sharing(arrays: list[jax.Array], call: Any) -> int:
 
 @pytest.mark.parametrize("return_lse", [False, True])
 def test_same_bits_as_without_jax(return_lse: bool) -> None:
-    """Which uses a workspace of the same size, and other bits than without one."""
+    """A call without JAX gives the same bits; the workspace has the size asked for, and changes the bits."""
     (q, k, v), call = _call(LONG)
     options = call.keywords | {"return_lse": return_lse}
     call = partial(flash_attn_func, **options)

@@ -181,7 +181,7 @@ def _launches(call: Any, arrays: list[jax.Array]) -> int:
 
 
 def test_batch_of_one_is_folded() -> None:
-    """What a model written for one sequence does: the mapped axis becomes the batch, wherever it is."""
+    """A model written for one sequence can be mapped: the mapped axis becomes the batch, wherever it is."""
     q, k, v = inputs(5, 1, 40)
     for axis, kv in product((0, 1, 2, 3), (0, None)):
         in_axes = (axis, kv, kv)

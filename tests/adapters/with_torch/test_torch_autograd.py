@@ -93,7 +93,7 @@ def test_dropout_has_the_same_random_numbers() -> None:
 
 
 def test_gradient_of_the_log_sum_exp() -> None:
-    """Also of it only; rows that see no key have none. As the formula in float64, within 16 bits."""
+    """It equals the formula's in float64, within 16 bits, also without dO; rows without keys have none."""
     q, k, v = qkv((2, 24, 2, 64), nhead_k=1, seqlen_k=20)
 
     def formula(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
@@ -324,7 +324,7 @@ def test_nothing_to_do() -> None:
 
 
 def test_refused_at_the_forward_call() -> None:
-    """What no backward kernel does, by name, with what to do instead; not with gradients off."""
+    """A feature without a backward kernel is refused by name, with advice; not with gradients off."""
     q, k, v = qkv()
     with pytest.raises(UnsupportedError, match=r"dtype = fp8.*requires a gradient: call under torch"):
         flash_attn_func(*(x.to(torch.float8_e4m3fnuz) for x in (q, k, v)))

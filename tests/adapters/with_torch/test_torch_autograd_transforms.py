@@ -119,7 +119,7 @@ def test_func_grad_and_vjp() -> None:
 
 
 def test_vmap_of_backward() -> None:
-    """Of several gradients of one O, as jacrev has them; mapped in any dimension."""
+    """Several gradients of one O can be mapped, as jacrev does, in any dimension."""
     inputs = qkv((1, 5, 1, 32), dtype=torch.bfloat16)
     out, vjp = torch.func.vjp(layer, *detached(inputs))
     douts = torch.stack([like(out, seed) for seed in range(3)])

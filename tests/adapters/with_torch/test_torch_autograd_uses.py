@@ -109,7 +109,7 @@ def test_one_compiled_graph_for_all_packed_lengths() -> None:
 
 
 def test_saved_tensors_are_packed_and_unpacked() -> None:
-    """What the forward pass saves goes through the hooks that offload it."""
+    """Tensors that the forward pass saves go through the hooks that offload them."""
     inputs = qkv()
     dout = like(inputs[0])
     packed: list[torch.Size] = []

@@ -131,7 +131,7 @@ def test_append(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("seqlen_q", "seqlen_new", "causal"), [(3, 3, True), (3, 3, False), (2, 4, True)])
 def test_new_tokens(seqlen_q: int, seqlen_new: int, causal: bool) -> None:
-    """What append and attention give one after the other, the former judged above; and against float64."""
+    """One call equals an append, judged above, and attention after it; it is right against float64 too."""
     case = replace(BASE, seqlen_q=seqlen_q, room=seqlen_new, options={"causal": causal})
     arrays, new, tables = tensors(case), new_tokens(case, seqlen_new), rotary(case)
     caches = {name: arrays[name].clone() for name in ("k_cache", "v_cache")}
@@ -241,7 +241,7 @@ def largest(codes: list[str]) -> int:
 
 @pytest.mark.parametrize("view", [False, True])
 def test_no_copy_of_a_cache(view: bool) -> None:
-    """What the compiler makes of a step allocates nothing of a cache's size, also where that is a view."""
+    """A compiled step allocates nothing of a cache's size, also if the cache is a view."""
     case = replace(BASE, room=6, page_size=64)
     arrays, tables = tensors(case), rotary(case)
     new = new_tokens(case, 1)
@@ -372,7 +372,7 @@ def test_on_the_current_stream(card: memory.CurrentStream) -> None:
 
 
 def _bytes(array: pyfa_rocm.DeviceArray) -> bytes:
-    """What is in memory of the software device now."""
+    """Return the present content of the software device's memory."""
     return ctypes.string_at(array.data, array.nbytes)
 
 
@@ -453,7 +453,7 @@ def test_refused(change: dict[str, Any], kind: type[Exception], said: str, store
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_refused_compiled(change: dict[str, Any], said: str, backend: str) -> None:
-    """What only the library knows is refused when the graph runs, but before it stores anything."""
+    """Errors that only the library can find come when the graph runs, but before it stores anything."""
     case = replace(BASE, room=2)
     arrays = tensors(case) | new_tokens(case, 1) | rotary(case)
     before = {name: to_numpy(arrays[name].clone()).tobytes() for name in ("k_cache", "v_cache")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Derivatives that pyfa_rocm.torch has not: refused in every way that torch has to ask for them."""
+"""Derivatives that pyfa_rocm.torch lacks are refused in every way that torch has to ask for them."""
 
 from __future__ import annotations
 

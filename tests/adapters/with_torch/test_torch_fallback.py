@@ -107,7 +107,7 @@ def test_rows_without_keys_and_dropout() -> None:
     torch.manual_seed(0)
     with pytest.warns(UserWarning, match="fallback"):
         dropped = sdpa(q * 0, k, ones, dropout_p=0.5, enable_gqa=True, fallback="math")
-    # Of 9 equal probabilities, doubled, as many as were kept.
+    # All probabilities are equal; those kept are doubled, so their sum counts them.
     assert (dropped * KEYS / 2 - (dropped * KEYS / 2).round()).abs().max() < 1e-4
     assert 0.5 < dropped.mean() < 1.5
 

@@ -62,7 +62,7 @@ def test_schema_is_what_python_sees(name: str) -> None:
     assert defaults == Arguments()._asdict()
 
 
-# Of version 0.1. What is added goes to the end: a program that torch.export stored has these by position.
+# Version 0.1's options. New ones go to the end: a program that torch.export stored has these by position.
 OPTIONS = (
     "float? softmax_scale=None, bool causal=False, int window_left=-1, int window_right=-1, "
     "float softcap=0.0, Tensor? alibi_slopes=None, Tensor? bias=None, bool top_left=False, "

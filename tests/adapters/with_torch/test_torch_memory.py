@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Where pyfa_rocm.torch computes: on host memory that is lent to the software device, or on a card's stream.
 
-There is no card here. What it would be given is: tensors that say they are on one, and whose memory is the
-software device's own, go the way of a ROCm build's tensors, onto a stream that is being captured.
+There is no card here. Tensors that claim to be on one, and whose memory is the software device's own, take
+the path of a ROCm build's tensors, onto a stream that is being captured.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class CardTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Of operators only ours, and to what is registered for "CUDA"."""
+        """Allow only our operators, and call those registered for "CUDA"."""
         assert func.namespace == "pyfa_rocm", func
         keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
         return func.redispatch(keys, *args, **(kwargs or {}))
@@ -229,7 +229,7 @@ def on_card(tensor: torch.Tensor) -> CardTensor:
 
 
 def replayed(card: CurrentStream, call: Any) -> Any:
-    """What a call gives whose work was captured, and then run; its kernel has been loaded by one before."""
+    """Capture a call's work, run the graph, and return its result; a call before loads the kernel."""
     call()
     card.stream.synchronize()
     card.asked.clear()

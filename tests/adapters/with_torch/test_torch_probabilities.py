@@ -41,7 +41,7 @@ def drawn(*shape: int, seed: int) -> Array:
 
 
 def tensors(packed: bool, used: Any, features: dict[str, Any]) -> dict[str, Array]:
-    """What a call and its kernel give, at random."""
+    """Return random inputs and results of a call."""
     q, k = drawn(BATCH, ROWS, HEADS, HDIM, seed=1), drawn(BATCH, KEYS, KEY_HEADS, HDIM, seed=2)
     found: dict[str, Array] = {"q": q, "k": k, "lse": 4 + drawn(BATCH, HEADS, ROWS, seed=3)}
     found["lse"][1, 2, 4] = -np.inf

@@ -57,7 +57,7 @@ def in_use(starts: list[int], used: list[int] | None, most: int) -> list[slice]:
 
 
 def none_of(sequences: list[slice]) -> torch.Tensor:
-    """Which rows are of no sequence."""
+    """Return a mask of the rows that belong to no sequence."""
     rows = torch.ones(TOTAL, dtype=torch.bool)
     for s in sequences:
         rows[s] = False

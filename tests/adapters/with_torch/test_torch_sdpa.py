@@ -44,7 +44,7 @@ def mask(*shape: int, seed: int = 5) -> torch.Tensor:
 
 
 def in_float64(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **named: Any) -> torch.Tensor:
-    """What PyTorch says. It may refuse a mask that is causal, too: then it gets that mask."""
+    """Return PyTorch's result. It may refuse a mask with is_causal, so one mask has both."""
     attn_mask = named.pop("attn_mask", None)
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
@@ -160,7 +160,7 @@ def test_signature() -> None:
     ours = [
         f"{x.name}={x.default}" if x.default is not x.empty else x.name
         for x in inspect.signature(sdpa).parameters.values()
-        if x.name != "fallback"  # which PyTorch has not
+        if x.name != "fallback"  # PyTorch does not have it
     ]
     documented = " ".join((torch_sdpa.__doc__ or "").split())
     assert documented.startswith(f"scaled_dot_product_attention({', '.join(ours)}) -> Tensor")
@@ -187,7 +187,7 @@ def test_leading_dimensions_are_broadcast() -> None:
 
 
 def test_causal_is_aligned_top_left() -> None:
-    """Of 50 rows and 70 keys the first row sees only the first key; rows beyond the last key see all."""
+    """The first row sees only the first key; if there are more rows than keys, the last rows see all."""
     q, k, v = qkv(1)
     torch.testing.assert_close(check(q, k, v, is_causal=True)[:, :, 0], v[:, :, 0])
     check(*qkv(1, seqlen_q=70, seqlen_k=50), is_causal=True)
@@ -218,7 +218,7 @@ def test_dtypes(dtype: torch.dtype) -> None:
 
 
 def test_nothing_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a projection's output, a mask of query's type, and keys that are expanded: the very addresses."""
+    """A projection's output, a mask of query's type, and expanded keys keep their addresses."""
     seen: list[torch.Tensor] = []
 
     def watched(*args: Any, **named: Any) -> Any:

@@ -26,7 +26,7 @@ def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float16) -> torc
 
 
 def looped(function: Callable[..., Any], in_dims: tuple[int | None, ...], *tensors: torch.Tensor) -> Any:
-    """What vmap is to give: the function of each element, stacked."""
+    """Return the result expected from vmap: the function of each element, stacked."""
     size = next(x.shape[d] for x, d in zip(tensors, in_dims, strict=True) if d is not None)
     results = []
     for i in range(size):
@@ -52,7 +52,7 @@ def with_lse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
     return p.flash_attn_func(q, k, v, causal=True, return_lse=True)
 
 
-# Of q, k, v: (batch 2, seqlen, nhead, hdim) with an axis of 3 put in, and how many launches that takes.
+# Places of an axis of 3 in q, k, v, (batch 2, seqlen, nhead, hdim) else, and the number of launches it takes.
 MAPPED: dict[str, tuple[tuple[int | None, ...], int]] = {
     "first": ((0, 0, 0), 1), "second": ((1, 1, 1), 3), "last": ((4, 4, 4), 1), "mixed": ((0, 4, 0), 1),
     "shared_keys": ((0, None, None), 3), "shared_queries": ((None, 0, 0), 3), "negative": ((-5, 0, 0), 1),

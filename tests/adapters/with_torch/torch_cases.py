@@ -231,7 +231,7 @@ def numerics_like(kernel: pyfa_rocm.KernelInfo, dtype: torch.dtype) -> Numerics:
 
 
 def is_known(address: int) -> bool:
-    """Whether the device knows the memory at this address."""
+    """Return whether the device knows the memory at this address."""
     return int(hip.call("hipPointerGetAttributes", address).device) >= 0
 
 

@@ -34,7 +34,7 @@ def checked() -> Iterator[Checked]:
 
 
 class Reads:
-    """What of a cache was read where it lies.
+    """The calls that read a cache in place.
 
     Attributes
     ----------
@@ -204,7 +204,7 @@ def test_padding_in_between(llama: Models, reads: Reads) -> None:
 
 
 def test_sinks_have_gradients() -> None:
-    """Of q, k, v and the sinks, as the definition in float64 has them, in float32."""
+    """q, k, v and the sinks have gradients in float32 that agree with the definition in float64."""
     torch.manual_seed(0)
     sizes = ((2, 4, 20, 64), (2, 2, 20, 64), (2, 2, 20, 64), (4,))
     given = [torch.randn(size, requires_grad=True) for size in sizes]
@@ -237,5 +237,5 @@ def test_encoder_and_decoder(checked: Checked, reads: Reads) -> None:
     tokens = torch.ones(2, STEPS, dtype=torch.bool)
     logits = torch.stack(result.logits, 1).flatten(0, 1)
     models.compare(logits, tokens, **given, decoder_input_ids=result.sequences[:, :-1], use_cache=False)
-    # Of two layers with two attentions each, the first step's own keys are as many as its queries.
+    # Two layers have two attentions each. The first step's self-attention has as many keys as queries.
     assert reads.queries == [1] * 2 * (2 * STEPS - 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Which of transformers' masks are recognised as what, and that no other is ever dropped."""
+"""The adapter recognises some of transformers' masks, and never drops any other."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_gaps() -> None:
 @pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize(("q_length", "q_offset", "kv_length", "kv_offset"), [(1, 9, 16, 0), (3, 4, 7, 0)])
 def test_caches(q_length: int, q_offset: int, kv_length: int, kv_offset: int, on_device: bool) -> None:
-    """Of a cache of fixed size, which counts on the device, the part in use; of one that grows all."""
+    """A mask names the used part of a cache of fixed size; a cache that grows is used whole."""
     seen = torch.tensor(q_offset) if on_device else q_offset
     mask = adapter.attention_mask(1, q_length, kv_length, seen, kv_offset)
     if kv_length == q_offset + q_length:

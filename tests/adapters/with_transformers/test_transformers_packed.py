@@ -91,7 +91,7 @@ def judged(models: Models, ours: torch.Tensor, exact: torch.Tensor, eager: torch
 
 @pytest.mark.parametrize("cache", [False, True])
 def test_collator(cache: bool) -> None:
-    """What transformers' own collator makes of a batch, as its trainer hands it on."""
+    """A batch from transformers' own collator, as its trainer hands it on, works."""
     register()
     rows = [{"input_ids": x.tolist()} for x in ids(1, TOTAL)[0].split(LENGTHS)]
     collator = DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_tensors="pt")

@@ -181,7 +181,7 @@ def test_gradient_checkpointing(reentrant: bool) -> None:
 
 def test_dropout_in_training() -> None:
     """As torch's generator has it, also when attention is computed again; none in eval()."""
-    # What the kernel set `ci` has dropout for, forward and backward.
+    # The kernel set `ci` has dropout for these, forward and backward.
     settings = {"head_dim": 128, "num_attention_heads": 2, "num_key_value_heads": 1}
     model, inputs = made("LlamaForCausalLM", attention_dropout=0.25, **settings), FORMS["packed"]
 

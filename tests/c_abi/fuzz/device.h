@@ -46,11 +46,11 @@ class Device {
 
   uint8_t* start(Region region) const { return start_[region]; }
   static size_t bytes(Region region) { return region < kSlopes ? kTensorBytes : kSmallBytes; }
-  // Whether [pointer, pointer + bytes) is inside one region.
+  // Returns whether [pointer, pointer + bytes) is inside one region.
   bool holds(const void* pointer, uint64_t bytes) const;
 
   // So many bytes, at most kWorkspaceBytes, at the end of an allocation: the device sees what goes beyond.
-  // What is in them does not matter.
+  // Their content does not matter.
   void* workspace(size_t bytes) const { return workspace_ + (kWorkspaceBytes - (bytes + 255) / 256 * 256); }
 
   bool is_workspace(const void* pointer, size_t bytes) const;
@@ -58,7 +58,7 @@ class Device {
   void* other_device() const { return other_device_; }  // memory of the second device
   void* freed() const { return freed_; }                // was memory once
 
-  // What is in a region at rest: from now on this at its beginning.
+  // Sets the content at rest of a region's beginning, from now on.
   void put(Region region, const void* data, size_t size);
   // The name of a region that is not as at rest; nullptr if all are.
   const char* changed() const;

@@ -38,7 +38,7 @@ bool group_fits(const Case& c) {
          c.cu_k.back() <= p.total_k;
 }
 
-// Whether the arguments are of a size where finite inputs cannot give anything else.
+// Returns whether the arguments are in a range where finite inputs give finite results.
 bool is_tame(const fmha_fwd_params& p) {
   const auto between = [](float x, float low, float high) { return x == 0 || (x >= low && x <= high); };
   return between(p.softmax_scale, 1e-6F, 1e3F) && between(p.softcap, 1e-3F, 1e6F) &&

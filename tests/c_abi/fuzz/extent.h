@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a caller owes the library and the library cannot see: tensors that lie in memory as a whole.
+// A duty of the caller that the library cannot check: every tensor lies in memory as a whole.
 #pragma once
 
 #include "device.h"
@@ -7,8 +7,8 @@
 
 namespace fmha::fuzz {
 
-// Whether every element that an accepted problem may touch is in one of the device's regions, and the arrays
-// of lengths are where the case put them.
+// Returns whether every element that an accepted problem may touch is in one of the device's regions, and the
+// arrays of lengths are where the case put them.
 bool lies_in_memory(const Case& c, const Device& device);
 
 // Copies what the problem may write from `now` to `before` (both Device::contents), so that whatever else

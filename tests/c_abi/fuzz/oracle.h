@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What must hold for every call, whatever its arguments.
+// Properties of every call, whatever its arguments.
 #pragma once
 
 #include "bytes.h"

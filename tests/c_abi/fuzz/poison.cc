@@ -78,7 +78,7 @@ class Painter {
   Device& device_;
 };
 
-// What both passes read.
+// Restores the inputs of both passes.
 void restore_inputs(const Painter& painter, const fmha_fwd_params& p) {
   painter.tensor(p.q, p.nhead_q, p.hdim_q, query_rows);
   painter.tensor(p.k, p.nhead_k, p.hdim_q, key_rows);

@@ -14,7 +14,7 @@ namespace fmha::fuzz {
 
 struct Case {
   fmha_fwd_params params;
-  // What the arrays on the device hold when it runs; empty: not used.
+  // Contents of the arrays on the device when it runs; empty: not used.
   std::vector<int32_t> cu_q, cu_k, used_q, used_k;
   int mutations = 0;
 
@@ -34,8 +34,8 @@ void make_wrong(Bytes& bytes, const Device& device, Case& c);
 // A tensor of `rows` rows a batch, in one of the usual layouts, perhaps with room between rows.
 fmha_tensor make_tensor(Bytes& bytes, uint8_t* data, int64_t rows, int64_t heads, int64_t hdim);
 
-// A struct as bytes, with a struct_size that may be wrong: then `mutations` is one more. What an older,
-// shorter struct leaves out is zero in `params`, too.
+// A struct as bytes, with a struct_size that may be wrong: then `mutations` is one more. Fields that
+// an older, shorter struct lacks are zero in `params`, too.
 template <typename Params>
 std::vector<uint8_t> make_raw(Bytes& bytes, Params& params, int& mutations);
 

@@ -10,7 +10,7 @@
 namespace fmha::fuzz {
 namespace {
 
-// What a message must contain one of: which argument it is about.
+// Returns whether a message names an argument.
 bool names_a_field(const char* message) {
   constexpr const char* kNames[] = {
       "dtype",         "batch",     "seqlen",      "nhead",    "hdim",         "softmax_scale",

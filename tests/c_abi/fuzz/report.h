@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What must hold whichever function is called, and the report of what does not.
+// Properties of every function's calls, and the report of violations.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which rows of the tensors a problem works on.
+// The rows of the tensors that a problem works on.
 #pragma once
 
 #include <cstdint>

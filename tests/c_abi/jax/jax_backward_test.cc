@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // XLA's custom call of the backward pass without XLA, on both platforms: it gives fmha_bwd's own bits, in
-// memory that XLA allocates, its workspace too. What fmha_bwd gives is judged elsewhere.
+// memory that XLA allocates, its workspace too. Other tests judge fmha_bwd's results.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -123,7 +123,7 @@ struct Gradients {
   std::vector<char> dq, dk, dv;
 };
 
-// What fmha_bwd gives.
+// Returns fmha_bwd's gradients.
 Gradients wanted() {
   Data data;
   const OnDevice device(hip, data.host);

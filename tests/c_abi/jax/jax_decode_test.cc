@@ -140,7 +140,7 @@ struct Data {
   std::vector<char> host[kCount];
 };
 
-// What the library itself makes of a step.
+// Returns the results of a step that calls the library itself.
 Data by_the_library() {
   Data data;
   const OnDevice device(hip, data.host);

@@ -5,7 +5,7 @@
 
 #include "params.h"
 
-/* Of a forward problem: sizes and strides; pointers are NULL. */
+/* Sizes and strides of a forward problem's backward call; pointers are NULL. */
 static inline fmha_bwd_params test_bwd_params(const fmha_fwd_params* fwd) {
   fmha_bwd_params p;
   memset(&p, 0, sizeof p);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The null device: a libamdhip64 whose launches do nothing, for benchmarks/call_overhead.py. It stands in for
 // all of HIP that the library, pyfa_rocm and hip-python call on the way to a launch, so that what is measured
-// on it is the callers' own work. What a real runtime does on that way and a caller cannot avoid is kept:
-// whose memory a pointer is, is a look-up in an ordered map under a lock, as in ROCm's MemObjMap.
+// on it is the callers' own work. It keeps the work of a real runtime that a caller cannot avoid: it
+// looks a pointer's owner up in an ordered map under a lock, as ROCm's MemObjMap does.
 #include <sys/mman.h>
 
 #include <condition_variable>

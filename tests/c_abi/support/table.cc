@@ -179,7 +179,7 @@ extern const CodeObject kCodeObjects[] = {
 extern const size_t kCodeObjectCount = 1;
 
 extern const Kernel kKernels[] = {
-    // Of another family, of an origin and of an arch that this library does not know: never chosen.
+    // The library does not know the family, the origin or the arch of these: it never chooses them.
     of_family(static_cast<Family>(kFamilyCount), fp16("other_d64", 64, false, false)),
     of_origin(static_cast<Origin>(kOriginCount), fp16("foreign_d64", 64, false, false)),
     of_arch(static_cast<Arch>(kArchCount), fp16("fp16_d64_gfx", 64, false, false)),

@@ -16,7 +16,7 @@
 #include "fmha_rocm_jax.h"
 #include "hip_calls.h"
 
-// What XLA keeps behind these names.
+// XLA declares these types; the tests define them.
 struct XLA_FFI_Error {
   XLA_FFI_Error_Code code;
   std::string message;

@@ -18,7 +18,7 @@ ROUNDING = {"rtne": 2.0**-8, "rtna": 2.0**-8, "rtz": 2.0**-7, "fp16": 2.0**-11, 
 
 @dataclass
 class Forward:
-    """Of (batch, rows, heads, dim) operands; in it they are float64, K and V repeated to the heads of Q."""
+    """Attention of (batch, rows, heads, dim) operands, in float64, with K and V repeated to Q's heads."""
 
     q: Array
     k: Array
@@ -74,7 +74,7 @@ class Forward:
 
 
 def causal(rows: int, keys: int, bottom_right: bool) -> Array:
-    """Which keys a row sees under a causal mask that counts from either corner."""
+    """Return the keys that each row sees under a causal mask that counts from either corner."""
     shift = keys - rows if bottom_right else 0
     return np.arange(keys)[None, :] <= np.arange(rows)[:, None] + shift
 

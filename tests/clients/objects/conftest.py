@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the tests of the code objects share."""
+"""Fixtures that the tests of the code objects share."""
 
 from __future__ import annotations
 

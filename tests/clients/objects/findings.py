@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the device's checks have to say of the objects, each finding judged once.
+"""The findings of the device's checks in the objects, each judged once.
 
 A test wants each finding of its object to come, and nothing else. So a finding that no longer comes, or a new
 one, means that the device has changed, or the wheel.

@@ -63,7 +63,7 @@ class Memory:
 
 
 def read(buffer: hip.Buffer, dtype: Any, shape: Sequence[int]) -> Array:
-    """What a kernel has written, as float64; every element must have been."""
+    """Return a kernel's output as float64; it must have written every element."""
     raw = buffer.read(np.uint8).view(dtype)[: int(np.prod(shape))]
     out: Array = raw.reshape(shape).astype(np.float64)
     missing = np.isnan(out).sum()
@@ -109,8 +109,8 @@ def environment(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
-# What a check needs another for: only `waits` knows whether a write to LDS had ended before a barrier, and
-# `hazards-shipped` says of whom `hazards` is asked.
+# Checks that need another one: only `waits` knows whether a write to LDS had ended before a barrier, and
+# `hazards-shipped` only picks the kernels to which `hazards` applies.
 NEEDS = {"lds-race": "lds-race,waits", "hazards-shipped": "hazards,hazards-shipped"}
 
 

@@ -22,7 +22,7 @@ WINDOW = 70  # keys to the left that a row of a swa object sees
 
 @dataclass
 class Kind:
-    """What an object's name says of it."""
+    """The properties of an object, parsed from its name."""
 
     name: str
 
@@ -39,7 +39,7 @@ class Kind:
         self.any_length = any(w.startswith("pssk") for w in words)
 
     def mask(self, rows: int, keys: int) -> Array:
-        """Which keys a row sees."""
+        """Return the keys that each row sees."""
         if self.window:
             ahead = np.arange(keys)[None, :] - np.arange(rows)[:, None]
             return (ahead <= 0) & (ahead >= -WINDOW)
@@ -156,7 +156,7 @@ def strides(length: int, heads: int, dim: int) -> tuple[int, int, int]:
 
 
 def memory_of_zeros(memory: Memory, count: int, dtype: Any) -> Any:
-    """What is added to."""
+    """Return zeros for a kernel to add to."""
     return memory.of(np.zeros(count, dtype))
 
 

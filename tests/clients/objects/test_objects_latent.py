@@ -48,7 +48,7 @@ class Problem:
 
     @cached_property
     def results(self) -> list[Forward]:
-        """What comes out of each sequence; O's first numbers count."""
+        """Return the output of each sequence; only O's first numbers count."""
         found = []
         for i, keys in enumerate(CONTEXT):
             used = self.used[self.starts[i] : self.starts[i + 1]]
@@ -145,7 +145,7 @@ def test_prefill(heads: int, rows: int, memory: Memory) -> None:
 
 @dataclass
 class Work:
-    """What workgroups do: by each a part of a sequence's keys, in multiples of 16."""
+    """The split of the work: each workgroup has a part of a sequence's keys, in multiples of 16."""
 
     rows: int
     parts: int

@@ -73,7 +73,7 @@ LAYER_NORM = {"layer_norm.co": False, "layer_norm_qnt.co": True}  # quantised?
 
 @pytest.mark.parametrize("name", LAYER_NORM)
 def test_layer_norm(name: str, memory: Memory) -> None:
-    """Of x + residual, which is written too. What follows that sum depends on the order of the waves.
+    """The norm of x + residual, a sum that is written too; the norm depends on the order of the waves.
 
     So only the sum is judged, the race must be found, and another order must give another result: that makes
     the finding a true one.

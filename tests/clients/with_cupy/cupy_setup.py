@@ -40,7 +40,7 @@ def package(name: str) -> Path:
 
 
 def of_build(variable: str) -> str:
-    """What the build has found, by the name of CMake's variable."""
+    """Return the value of a CMake variable of the build."""
     match = re.search(rf"^{variable}:\w+=(.+)$", (BUILD / "CMakeCache.txt").read_text(), re.M)
     assert match, f"{variable} is not in the cache of {BUILD}"
     return match[1]

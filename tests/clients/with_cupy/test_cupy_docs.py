@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the pages show of CuPy."""
+"""The pages' examples for CuPy run."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ hardware_utils.num_available_amd_gpus = _num_available_amd_gpus
 
 
 def bitcode() -> Path:
-    """What the build compiles kernels with."""
+    """Return the folder of the bitcode that the build compiles kernels with."""
     cache = BUILD / "CMakeCache.txt"
     match = re.search(r"^FMHA_BITCODE:\w+=(.+)$", cache.read_text(), re.M)
     assert match, f"FMHA_BITCODE is not in {cache}"

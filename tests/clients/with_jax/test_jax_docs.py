@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the pages show of JAX for ROCm."""
+"""The pages' examples for JAX for ROCm run."""
 
 from __future__ import annotations
 

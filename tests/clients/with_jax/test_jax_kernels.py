@@ -74,7 +74,7 @@ def test_moves() -> None:
 
 
 def test_control() -> None:
-    """What XLA decides on the host, by numbers it reads back."""
+    """XLA reads numbers back, and decides on the host which branch or loop runs."""
     assert jax.jit(lambda n: lax.while_loop(lambda x: x < n, lambda x: x + 3, 0))(100) == 102
     doubled = jax.jit(lambda p, x: lax.cond(p, lambda x: x * 2, lambda x: x, x))
     assert [doubled(p, 5).item() for p in (True, False)] == [10, 5]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the pages show of Triton."""
+"""The pages' examples for Triton run."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_softmax(rows: int, columns: int, warps: int) -> None:
     below = x.astype(np.float64) - x.max(1, keepdims=True)
     want = np.exp(below) / np.exp(below).sum(1, keepdims=True)
     # exp(x) is exp2 of x by log2(e): the difference, the constant and the product are rounded, which moves
-    # the result by |x| each. exp2 and the quotient add an ulp or two. What is below normal numbers is 0.
+    # the result by |x| each. exp2 and the quotient add an ulp or two. Subnormal numbers are 0.
     error = (3 * np.abs(below).max() + sum_bound(columns) / U32 + 8) * U32
     got = out.numpy()
     assert np.all(np.abs(got - want) <= error * want + np.finfo(np.float32).tiny)

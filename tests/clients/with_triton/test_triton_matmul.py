@@ -18,8 +18,8 @@ from clients.with_triton.triton_driver import Array
 
 triton_driver.use()
 
-# Of fp8, gfx942's matrix unit has the kinds without a negative zero, gfx1201's the others. Triton converts
-# what a unit has not.
+# gfx942's matrix unit has the fp8 types without a negative zero, gfx1201's has the others. Triton converts
+# types that a unit lacks.
 OPERANDS = {
     "float16": np.float16,
     "bfloat16": ml_dtypes.bfloat16,
@@ -100,7 +100,7 @@ def test_matmul_of_rounded_factors(seed: int) -> None:
     check(seed, np.float32, "tf32")
 
 
-# What Triton makes of a product of 64 x 64 x 64 by four waves.
+# Triton's instruction for a product of 64 x 64 x 64 by four waves.
 INSTRUCTIONS = {
     "gfx942": {
         "float16": "v_mfma_f32_32x32x8_f16",

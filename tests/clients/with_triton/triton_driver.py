@@ -63,7 +63,7 @@ def use() -> None:
 
 
 def arch() -> str:
-    """What the device plays, as Triton has it from the device's properties."""
+    """Return the arch that the device plays, as Triton reads it from the device's properties."""
     return str(triton.runtime.driver.active.get_current_target().arch)
 
 

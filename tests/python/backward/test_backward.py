@@ -30,7 +30,7 @@ def base(request: pytest.FixtureRequest) -> Case:
 
 
 def has(row: Row, feature: str, wanted: bool) -> bool:
-    """Whether a kernel does a problem with a feature, or without it."""
+    """Return whether a kernel does a problem with a feature, or without it."""
     return bool(row["optional"] or row.get(feature, False) == wanted)
 
 

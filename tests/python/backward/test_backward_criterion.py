@@ -4,13 +4,13 @@
 The plain formula is theirs, `attention_ref` in a 16-bit type as torch computes and differentiates it: each
 operation's result is rounded. The small floor is theirs too, for results that 16 bits give exactly.
 
-What must be rounded in 16 bits are only P, dS and the results. Of a formula that rounds nothing else the
-largest error is at times less than half of ours, for it is one element's; so the mean square is compared.
+Only P, dS and the results must be rounded to 16 bits. A formula that rounds nothing else has at times less
+than half of our largest error, for that is one element's; so the mean square is compared.
 
 A row that sees few keys has a P and dS near 1: the largest error of all is then one rounding in one such row,
 and which of two formulas is luckier there is chance. So their dO is zero, and their O is left to other tests.
 
-Of packed sequences each is compared by itself, all of its own lengths; dropout keeps the same in all of them.
+Each packed sequence is compared by itself, all of its own lengths; dropout keeps the same in all of them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ Inputs = list[npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Scores:
-    """What else becomes of scores: capped, or numbers added, float32 (1 or batch, heads, rows, keys).
+    """Features of scores: a cap, or numbers to add, float32 (1 or batch, heads, rows, keys).
 
-    And which of P dropout keeps, bool (batch, heads, rows, keys), and its factor on those.
+    It also has the elements of P that dropout keeps, bool (batch, heads, rows, keys), and their factor.
     """
 
     softcap: float = 0.0
@@ -205,7 +205,7 @@ def test_at_most_twice_the_formula(
 
 
 def _drops(dtype: str) -> bool:
-    """Whether a backward kernel of this type has dropout without a bias."""
+    """Return whether a backward kernel of this type has dropout without a bias."""
     return any(
         row["arch"] == this_arch() and DTYPE_OF[row["dtype"]] == dtype
         and (row["optional"] or (row["dropout"] and not row["bias"]))

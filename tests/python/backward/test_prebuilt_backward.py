@@ -43,7 +43,7 @@ def _name(row: Row) -> str:
 
 
 def _case(row: Row, lengths_q: tuple[int, ...], lengths_k: tuple[int, ...]) -> Case:
-    """What the kernel takes: packed sequences, or a batch of the first of them."""
+    """Return a case for the kernel: packed sequences, or a batch of the first of them."""
     case = replace(
         BASE, dtype=DTYPE_OF[row["dtype"]], hdim=row["hdim_q"], hdim_v=row["hdim_v"],
         causal=row["mask"] == "top_left", top_left=row["mask"] == "top_left",
@@ -115,7 +115,7 @@ def test_random(data: st.DataObject) -> None:
     {"varlen": Varlen((90, 60), (150, 53), (0, 0), (0, 0))},
 ], ids=str)  # fmt: skip
 def test_others_do(change: dict[str, object]) -> None:
-    """What they do not: more query heads than key heads, other masks, an LSE with gaps, seqused."""
+    """They do not do these: more query heads than key heads, other masks, an LSE with gaps, seqused."""
     backward = Backward(replace(BASE, **change))  # type: ignore[arg-type]
     assert "aiter" not in pyfa_rocm.fmha_bwd_kernel(backward.params()).name
     backward.judge(backward.run())

@@ -41,7 +41,7 @@ LISTS = (
     "cache.block_table", "cache.kv_indptr", "cache.kv_indices", "cache.cache_batch_idx", "fwd.seqused_k",
     "fwd.seqused_q", "fwd.cu_seqlens_q", "fwd.cu_seqlens_k", "leftpad_k",
 )  # fmt: skip
-# What the call does not look at, or what asks for memory that only other tests set up.
+# Fields that the call ignores, or that need memory which only other tests set up.
 NOT_HERE = ("bias", "k", "v", "randval", "philox_seed_offset")
 WORDS = re.compile(
     r"dtype|batch|seqlen|seqused|nhead|hdim|softmax_scale|mask|window_|\bq\b|\bk\b|\bv\b|\bo\b|lse|softcap|alibi|p_drop"

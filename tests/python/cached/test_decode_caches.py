@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Attention over caches of 8 bits with scales, and over vectorised ones, against float64.
 
-What no query sees is NaN in the cache, tokens of a page beside those that are seen included.
+Tokens that no query sees are NaN in the cache, also those in a page with tokens that are seen.
 """
 
 from __future__ import annotations

@@ -131,5 +131,5 @@ def test_slopes_far_apart() -> None:
         mask="causal", alibi_slopes=pool.data, alibi_stride_batch=stride,
     )  # fmt: skip
     pyfa_rocm.fmha_decode(DecodeParams(fwd, Cache("float16", 2, keys, k=of_k, v=of_v), num_splits=1))
-    # Of the second sequence the key before weighs exp(-10): 15 - 4.5e-5, which float16 rounds to 15.
+    # In the second sequence the key before weighs exp(-10): 15 - 4.5e-5, which float16 rounds to 15.
     assert o.to_numpy()[:, 0, 0, 0].tolist() == [7.5, 15]

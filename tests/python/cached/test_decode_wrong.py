@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Wrong caches: what the host can know is refused by name.
 
-Entries of page lists and lengths are in device memory. What leads out of the cache is in test_garbage.py;
-what leads to tokens that nobody has written, the software device finds.
+Entries of page lists and lengths are in device memory. test_garbage.py has those that lead out of the cache;
+the software device finds those that lead to tokens which nobody has written.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_shapes(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("scales", ["page", "sequence", ""])
 def test_scales(scales: str) -> None:
-    """What is beyond the largest number times the scale is limited to that, which scales of 0.01 see to."""
+    """A value beyond the largest number times the scale is limited to that; scales of 0.01 cause many."""
     if ("float16", fp8()) not in types():
         pytest.skip(f"{this_arch()} has no 8-bit floats")
     case = replace(BASE, cache_dtype=fp8(), scales=scales, lengths=(20, 20))

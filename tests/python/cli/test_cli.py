@@ -119,7 +119,7 @@ def test_prove() -> None:
             assert all(0 < share <= 1 for share in shares)
             assert (x["dbias_ratio"] is None) == ("bias, " not in x["feature"])
             assert x["dbias_ratio"] is None or 0 < x["dbias_ratio"] <= 1
-    # What every kernel set has gradients of, in one type or the other.
+    # Every kernel set has gradients of these, in one type or the other.
     proved = {x["feature"] for x in of_attention if not x["gradient_reason"]}
     assert {"varlen, causal, ALiBi", "dropout, causal", "head dims 192 and 128"} <= proved
     kernels = {
@@ -325,7 +325,7 @@ def test_demo() -> None:
 
 
 def _check_demo_text(text: str, result: dict[str, Any]) -> None:
-    """What a newcomer sees: shapes, errors and bounds, traffic, and what the times mean."""
+    """A newcomer sees shapes, errors and bounds, traffic, and what the times mean."""
     proof, rows = result["prove"], result["rows"]
     assert max(map(len, text.splitlines())) <= demo.WIDTH
     assert text.endswith("\n\nall right\n")

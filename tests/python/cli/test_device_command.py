@@ -111,7 +111,7 @@ def test_bad_values(name: str, value: str) -> None:
 
 
 def test_values_are_those_of_the_device() -> None:
-    """What the command accepts and what the device does are one list."""
+    """The command accepts the values that the device accepts, and no others."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "PYFA_ROCM_DEVICE": "emulator"}
 
     def refusal(variable: str) -> str:

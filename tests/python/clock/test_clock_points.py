@@ -82,7 +82,7 @@ def test_points() -> None:
     assert last.tflops == pytest.approx(495.8, abs=0.1)
     assert last.seconds == pytest.approx(35.480257e-3)
     assert (last.matrix_busy, last.lds_busy) == pytest.approx((0.72087, 0.39669))
-    # What else a source times is said of it, and counted.
+    # A source that times more than the kernel says so, and the bytes of the copy are counted.
     beside = {name: source["times"] != "kernel" for name, source in sources().items()}
     assert beside == {"aiter_readme": False, "moonmath": False, "attn_dsl_bench": True}
     assert all((point.copied_bytes > 0) == beside[point.source] for point in found)
@@ -212,7 +212,7 @@ def _judged(*arguments: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def test_held_out() -> None:
-    """Of every fifth published problem: AITER's kernels within the promise, its times in the range."""
+    """In every fifth published problem AITER's kernels meet the promise, and its times are in the range."""
     rows, summary = _judged("--every", "5")
     assert summary["held_out_rows"] >= 15
     assert summary["held_out_error"] <= HELD_OUT
@@ -222,7 +222,7 @@ def test_held_out() -> None:
 
 
 def test_roundings_and_counters() -> None:
-    """Of every problem that has them: the order of roundings, CK's times, what is busy if no unit idles."""
+    """Whole sources agree: the order of roundings, CK's times, and busy units in long launches."""
     _, summary = _judged("--every", "1000", "--whole", "moonmath", "attn_dsl_bench")
     assert (summary["orders_right"], summary["orders"]) == (9, 9)
     assert summary["ck_rows"] == 3
@@ -272,7 +272,7 @@ def test_model(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_refusals(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What does not fit is refused before anything runs."""
+    """Arguments that do not fit are refused before anything runs."""
     assert main.main(["bench", *arguments]) == 2
     assert words in capsys.readouterr().err
 
@@ -458,7 +458,7 @@ def test_moonmath_splits_the_last_round() -> None:
 
 
 def test_moonmath_refuses(tmp_path: Path) -> None:
-    """What it cannot do, and files whose name does not say the rounding."""
+    """Shapes that it cannot do are refused, and so are files whose name does not say the rounding."""
     file = tmp_path / "attention_rtne.co"
     file.write_bytes(b"")
     (way,) = clock_moonmath.moonmath_subjects(file)

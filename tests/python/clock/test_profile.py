@@ -76,7 +76,7 @@ SHAPES = [
     Shape(2, 256, 640, 2, 1, 128, "float16", "causal"),
 ]
 WHOLE = [shape for shape in SHAPES if shape.seqlen_q % 128 == shape.seqlen_k % 128 == 0]
-# What the set ci has with K by DMA; on gfx950 all kernels have it.
+# Shapes for which the set ci loads K by DMA; on gfx950 all kernels do.
 BY_DMA = [
     (shape, "pingpong_dma")
     for shape in WHOLE
@@ -132,7 +132,7 @@ def test_attention(shape: Shape, pipeline: str) -> None:
     assert counted.instructions["total"] == sum(counted.instructions.values()) // 2
     assert counted.workgroups == heads * math.ceil(shape.seqlen_q / kernel.tile_m)
     assert counted.waves == counted.workgroups * kernel.block_size // 64
-    # What must be read and written at least once, and is touched no line more.
+    # Every line that must be read or written, and no further line is touched.
     reads = shape.lines(shape.seqlen_q, shape.nhead_q) + 2 * shape.lines(shape.seqlen_k, shape.nhead_k)
     writes = shape.lines(shape.seqlen_q, shape.nhead_q) + math.ceil(heads * shape.seqlen_q * 4 / LINE)
     assert reads + 1 <= counted.memory.lines_read <= reads + ARGUMENT_LINES
@@ -169,7 +169,7 @@ def test_bytes_requested_by_pingpong(shape: Shape, tag: str) -> None:
     launch, kernel = _run(shape, "pingpong", tag)
     heads, row_bytes = shape.batch * shape.nhead_q, 2 * shape.hdim
     tile_bytes = kernel.tile_n * row_bytes
-    # Of Q and O, there and back
+    # The bytes of Q and O, there and back
     rows_bytes = 2 * launch.counted.workgroups * kernel.tile_m * row_bytes * (this_arch() == "gfx950")
     tiles = heads * shape.key_tiles(kernel)
     loads = row_bytes * heads * shape.seqlen_q + 2 * tiles * tile_bytes

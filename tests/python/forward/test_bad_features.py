@@ -142,7 +142,7 @@ ROWS: list[Row] = [
     ("fp8 strides", FP8, _member("k", stride_seqlen=136), BAD, ["k.stride_seqlen = 136", "multiple of 16"]),
     ("fp32 strides", replace(PLAIN, dtype="float32"), _member("k", stride_seqlen=130), BAD,
      ["k.stride_seqlen = 130", "multiple of 4"]),
-    # Which kernel.
+    # The number of a kernel.
     ("kernel -1", PLAIN, _set(kernel=-1), BAD, ["kernel = -1", "0, or the number of a candidate"]),
     ("kernel 1000", PLAIN, _set(kernel=1000), UNSUPPORTED, ["kernel = 1000", "candidates for this problem"]),
 ]  # fmt: skip
@@ -167,7 +167,7 @@ def test_refused(case: Case, change: Change, error: type[FmhaError], words: list
 
 @pytest.mark.parametrize("case", [BIAS, ALIBI, VARLEN, DROPOUT, PHILOX, FP8], ids=lambda case: case.dtype)
 def test_the_cases_themselves_are_no_bad_input(case: Case) -> None:
-    """What `test_refused` starts from is refused for want of a kernel at most."""
+    """The cases that `test_refused` starts from are valid: they run, or only lack a kernel."""
     placement = Placement(case)
     with suppress(UnsupportedError):
         assert pyfa_rocm.fmha_fwd_kernel(placement.params()).name

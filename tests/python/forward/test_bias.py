@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What is done to scores: elementwise bias, ALiBi, softcap."""
+"""Features of scores: elementwise bias, ALiBi, softcap."""
 
 from __future__ import annotations
 

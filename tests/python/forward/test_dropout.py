@@ -70,7 +70,7 @@ def test_all_kernels_drop_the_same() -> None:
 
 
 def test_rate_and_scale() -> None:
-    """Of equal keys with equal values, what is kept and scaled gives the value back on average."""
+    """With equal keys and equal values, kept and scaled probabilities give the value back on average."""
     p, n = 0.3, 512
     case = nearest(replace(BASE, lse=False, hdim=64))
     dtype, hdim = DTYPES[case.dtype], case.hdim

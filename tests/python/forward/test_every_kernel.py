@@ -40,7 +40,7 @@ def _run(case: Case, row: Row) -> None:
     assert run_raw(forced(case, row["name"])) == row["name"]
 
 
-# Kernels that come prebuilt are tested by test_prebuilt.py: each does a few problems, and those alone.
+# Kernels that come prebuilt are tested by test_prebuilt.py: each does only a few problems.
 COMPILED = [row for row in rows() if row["origin"] != "aiter"]
 
 

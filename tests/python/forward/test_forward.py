@@ -116,7 +116,7 @@ def test_constant_v_is_exact(dtype: str, value: float) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_large_scores(dtype: str, causal: bool) -> None:
-    """Of equal scores O is the mean of V, however large they are, or NaN, as the header announces."""
+    """With equal scores O is the mean of V, however large they are, or NaN, as the header announces."""
     case = replace(BASE, dtype=dtype, seqlen_q=65, seqlen_k=65, hdim=64, causal=causal, lse=True)
     if not candidates(case):
         pytest.skip("no such kernel in this library")

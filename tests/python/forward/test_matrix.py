@@ -32,7 +32,7 @@ BIASES = [
 DROPOUTS = [
     Dropout(0.2, 2**63 + 5, 77, randval=True), Dropout(0.7, 12, 2**40, on_device=True), Dropout(0.5),
 ]  # fmt: skip
-# What a case may be asked whatever the kernel.
+# Values that a case may have with any kernel.
 ANY: dict[str, Sequence[Any]] = {
     "lengths": [(1, 1), (128, 256), (64, 300), (127, 131), (251, 17), (200, 64), (1, 257), (33, 0)],
     "heads": [(1, 1), (2, 1), (1, 3), (2, 2)],
@@ -50,7 +50,7 @@ EVERYTHING: dict[str, Sequence[Any]] = {
         ("float16", ""), ("bfloat16", ""), ("float32", ""), (fp8(), "bfloat16"),
         (fp8(), "float16"), (fp8(), "float32"),
     ],
-    # Of q and k, and of v: the tiles', and multiples of 8 that fill a part of one.
+    # Head dims of q and k, and of v: the tiles', and multiples of 8 that fill a part of one.
     "hdim": [
         (32, 32), (64, 64), (96, 96), (128, 128), (192, 192), (192, 128), (256, 256), (8, 8), (40, 72),
         (104, 56), (136, 128), (160, 160), (200, 248),
@@ -111,7 +111,7 @@ def test_both_outcomes_occur() -> None:
 
 
 def _factors(row: Row) -> dict[str, Sequence[Any]]:
-    """What a kernel can be asked."""
+    """Return the values that a case may have with a kernel."""
     q, v, step = row["hdim_q"], row["hdim_v"], row["hdim_step"]
     dtype = DTYPE_OF[row["dtype"]]
     variants: dict[str, list[dict[str, Any]]] = {

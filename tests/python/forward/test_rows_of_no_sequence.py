@@ -62,7 +62,7 @@ def random(*shape: int, seed: int = 0) -> Array:
 
 
 def in_use(starts: list[int], used: list[int] | None, most: int) -> Bools:
-    """Which rows are of a sequence."""
+    """Return a mask of the rows that belong to a sequence."""
     rows = np.zeros(TOTAL, np.bool_)
     for i, (begin, end) in enumerate(pairwise(starts)):
         rows[begin : begin + min(most, end - begin if used is None else used[i])] = True

@@ -88,7 +88,7 @@ def test_windows_are_compared_with_the_upper_bound(window: tuple[int, int], top_
     ids=str,
 )
 def test_features(change: dict[str, object]) -> None:
-    """What else may come with packed sequences, if this library has a kernel for it."""
+    """Other features work with packed sequences, if this library has a kernel for them."""
     case = nearest(replace(BASE, **change))  # type: ignore[arg-type]
     both(case)
     both(replace(case, varlen=Varlen((150, 0, 77), (130, 30, 0), (3, 4, 0), (7, 0, 9))))

@@ -36,7 +36,7 @@ def normal(seed: int = 0, shape: tuple[int, ...] = _SHAPE) -> p.DeviceArray:
 
 
 def address_of_output(q: p.DeviceArray, stream: p.Stream | None = None) -> int:
-    """Of the output of a call, which is dropped."""
+    """Return the address of a call's output, which is dropped."""
     return int(p.flash_attn_func(q, q, q, stream=stream).address)
 
 
@@ -236,7 +236,7 @@ def test_release(calls_of_hip: list[str]) -> None:
 
 
 def test_memory_runs_out() -> None:
-    """What is kept is given back then, and the call works."""
+    """If memory runs out, kept blocks are given back, and the call works."""
     code = """
 import numpy as np, pyfa_rocm as p
 kept = p.DeviceArray.empty((1000,), np.uint8).nbytes
@@ -248,7 +248,7 @@ print(p.memory.kept_bytes, p.memory.live_bytes)
 
 
 def test_capture_of_calls_that_allocate() -> None:
-    """What they allocate is the graph's, though the program drops it."""
+    """Memory that captured calls allocate belongs to the graph, though the program drops it."""
     q = normal()
     want = p.flash_attn_func(*[p.flash_attn_func(q, q, q)] * 3).to_numpy()
     outputs: list[p.DeviceArray] = []

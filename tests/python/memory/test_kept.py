@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What is kept of memory when sizes and streams change all the time, and what an exception leaves behind."""
+"""Kept memory when sizes and streams change all the time, and after an exception."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def _too_much() -> object:
 def test_an_interrupt_loses_nothing(
     call: Callable[[], object], kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is live is counted as it was, HIP has given what is known here, and all of it can be freed."""
+    """An interrupt leaves the counts of live memory as they were, agrees with HIP, and leaks nothing."""
     p.memory.release()
     live, used = p.memory.live_bytes, _used_bytes()
     monkeypatch.setattr(p.memory, "most_kept_bytes", 2**30 if kept else 0)

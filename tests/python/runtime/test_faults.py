@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What raw pointers can do wrong beyond what can be checked: the software device catches it."""
+"""Mistakes with raw pointers that the library cannot check: the software device catches them."""
 
 from __future__ import annotations
 

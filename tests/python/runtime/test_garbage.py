@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Numbers out of range in the device's arrays of appends and of attention over a cache.
 
-The table in fmha_rocm.h says what comes of each. An append is compared, byte for byte, with a NumPy form of
+The table in fmha_rocm.h says how each is read. An append is compared, byte for byte, with a NumPy form of
 that table, in pools with room around the cache; attention with the same call on the numbers that the table
 puts in place of those out of range.
 """
@@ -265,7 +265,7 @@ class Decode:
         return o.to_numpy(), lse.to_numpy()
 
     def bound(self, name: str, entry: int, value: int) -> int:
-        """What fmha_rocm.h takes a number for."""
+        """Return the number that fmha_rocm.h puts in place of this one."""
         arrays = self.at.arrays
         if name == "seqused_k":
             return min(max(value, -2), LONGEST - 2)  # two are new

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Numbers out of range in the device's arrays of packed sequences, which say where each lies.
 
-The table in fmha_rocm.h says what comes of each. A call is compared, byte for byte, with calls of one
+The table in fmha_rocm.h says how each is read. A call is compared, byte for byte, with calls of one
 sequence each, on the numbers that the table puts in place; around the rows of every tensor there are more,
 which nobody may write.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Which HIP runtime a process gets. Each case is a process of its own, since the choice is made once."""
+"""The HIP runtime that a process gets. Each case is a process of its own, since the choice is made once."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_no_hip_runtime_anywhere() -> None:
 
 
 def test_mapped_runtime_wins(copies: list[str]) -> None:
-    """What a framework has already loaded is what everybody uses, hip-python included."""
+    """Everybody uses the runtime that a framework has already loaded, hip-python included."""
     code = f"import ctypes; ctypes.CDLL({copies[0]!r}); {REPORT}; " + (
         "from pyfa_rocm._runtime import hip, library; pyfa_rocm.current_device(); "
         "print(*hip.mapped_runtimes(), library.hip_runtime_path())"
@@ -245,7 +245,7 @@ def test_a_function_that_the_runtime_lacks(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_path_that_the_locale_cannot_say(
     copies: list[str], name: bytes, locale: dict[str, str], tmp_path: Path
 ) -> None:
-    """Of the HIP runtime and of our library: both are opened, and arrays have memory."""
+    """Odd paths of the HIP runtime and of our library work: both are opened, and arrays have memory."""
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/" + name)
     Path(folder).mkdir()
     files = [

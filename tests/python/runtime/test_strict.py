@@ -26,7 +26,7 @@ def _launch_and_wait(placement: Placement) -> None:
 
 
 def stopped(placement: Placement, capfd: pytest.CaptureFixture[str]) -> str:
-    """What the device says about a launch that it must stop."""
+    """Return the device's message about a launch that it must stop."""
     with pytest.raises(pyfa_rocm.HipError):
         _launch_and_wait(placement)
     forgive()

@@ -56,7 +56,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def _wrong(call: Callable[[Any], object], also: tuple[type[Exception], ...] = ()) -> dict[str, str]:
-    """What else is raised, by the value that did it."""
+    """Return the other exceptions that are raised, by the value that did it."""
     found = {}
     allowed = ALLOWED + also
     for value in VALUES:

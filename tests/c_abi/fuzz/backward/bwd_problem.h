@@ -24,7 +24,7 @@ BwdCase make_bwd_case(Bytes& bytes, const Device& device);
 
 void print(const BwdCase& c);
 
-// What the gradients are of.
+// The type of the gradients.
 inline fmha_dtype grad_dtype(const BwdCase& c) {
   return c.params.grad_dtype != 0 ? c.params.grad_dtype : c.forward.params.dtype;
 }

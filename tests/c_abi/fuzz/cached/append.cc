@@ -46,13 +46,13 @@ int64_t number(const void* data, bool wide, int64_t at) {
   return wide ? static_cast<const int64_t*>(data)[at] : static_cast<const int32_t*>(data)[at];
 }
 
-// What fmha_rocm.h says of each number.
+// The places in the cache where an append writes, as fmha_rocm.h defines them.
 class Places {
  public:
   // Without `written` they are only compared with each other.
   Places(const AppendCase& c, const Written* written) : p_(c.params), c_(c.cache.params), written_(written) {}
 
-  // Whether each is written once.
+  // Marks every place. Returns whether each is written once.
   bool mark() {
     for (int64_t b = 0; b < p_.batch; ++b) {
       for (int64_t i = 0; i < p_.seqlen; ++i) token(b, i);

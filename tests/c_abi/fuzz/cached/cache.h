@@ -26,7 +26,7 @@ struct CacheSizes {
 };
 
 // One that makes sense, or whose vectors do not fit, which is a mutation more. Returns the tokens that a
-// sequence may have. What its lists say may be out of range.
+// sequence may have. Entries of its lists may be out of range.
 int64_t make_cache(Bytes& bytes, const Device& device, const CacheSizes& sizes, fmha_cache& cache, Puts& puts,
                    int& mutations);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What must hold for every call of a family, whatever its arguments and whatever is in the device's arrays.
+// Properties of every call of a family, for any arguments and any content of the device's arrays.
 //
 // A Case has `Params`, `pointer()`, `mutations`, `puts`, and by free functions is_small(case, info), which
 // bounds what a launch takes, print(case), and mark_written(case, written): every element that the call may
