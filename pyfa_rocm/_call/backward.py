@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a backward pass can be told: BwdParams are the C struct's, field for field."""
+"""The parameters of a backward pass: BwdParams are the C struct's, field for field."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What backward calls of one kind share: checked, filled C structs that lack only the addresses.
+"""Plans of backward calls: checked, filled C structs that lack only the addresses.
 
 As `plan` has them of forward.
 """
@@ -234,7 +234,7 @@ def _places() -> _Places:
 def check_bwd(call: BwdCall) -> tuple[Checked, str]:
     """Check everything but addresses; return what forward's checks do, and the type of the gradients.
 
-    Of sizes, which may be symbols, only shapes are made.
+    Sizes may be symbols: only shapes are made of them.
     """
     forward, out = call.forward, call.forward.out
     assert out is not None

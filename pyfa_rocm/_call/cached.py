@@ -34,7 +34,7 @@ _LISTS = ("block_table", "kv_indptr", "kv_indices", "cache_batch_idx")
 
 @dataclass(frozen=True, slots=True)
 class CachedOptions:
-    """What such a call takes beside the options of attention: see `flash_attn_with_kvcache`.
+    """The options of such a call beside those of attention: see `flash_attn_with_kvcache`.
 
     `hdim_v`: values are the first so many elements of the keys; None: there is a v_cache. `base2`: whether
     the log-sum-exp is to base 2. See `pyfa_rocm.jax.flash_attn_with_kvcache`.
@@ -69,7 +69,7 @@ class CachedCall:
 
     @property
     def packed(self) -> bool:
-        """Whether there may be rows of no sequence, which the kernels leave as they are."""
+        """Tell whether there may be rows of no sequence, which the kernels leave as they are."""
         return len(self.o.shape) == _PACKED
 
     def at(self, addresses: dict[str, int]) -> DecodeParams:

@@ -41,7 +41,7 @@ class Call:
 
 
 class Checked(NamedTuple):
-    """What follows from the arguments of a call once they are checked.
+    """The checked arguments of a call, and what follows from them.
 
     Attributes
     ----------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What attention over a KV cache can be told: DecodeParams are the C struct's, field for field."""
+"""The parameters of attention over a KV cache: DecodeParams are the C struct's, field for field."""
 
 from __future__ import annotations
 

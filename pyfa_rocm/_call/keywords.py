@@ -16,7 +16,7 @@ __all__ = ["add_keywords", "key_of", "options_of", "require_known", "spelled_out
 _F = TypeVar("_F", bound=Callable[..., Any])
 _NAMES = tuple(Keywords.__annotations__)
 _DEFAULTS = {x.name: x.default for x in fields(Options)}
-# What OptionalArguments takes: a plan does not depend on their values.
+# OptionalArguments takes these: a plan does not depend on their values.
 _PER_CALL = frozenset(("bias", "philox", *DESCALES))
 # Keywords that say where a call goes. Signatures end with them.
 _LAST = ("out", "stream")

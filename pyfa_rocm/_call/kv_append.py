@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What an append to a KV cache can be told: KvAppendParams and Rotary are the C structs', field for field."""
+"""An append to a KV cache: KvAppendParams and Rotary are the C structs', field for field."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a merge of partial outputs can be told: MergeParams are the C struct's, field for field."""
+"""The parameters of a merge of partial outputs: MergeParams are the C struct's, field for field."""
 
 from __future__ import annotations
 

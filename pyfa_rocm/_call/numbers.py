@@ -13,12 +13,12 @@ __all__ = ["HDIM_MULTIPLE", "NOT_OF_C", "can_drop", "positive_scale", "to_float"
 
 # Head dims that the kernels take are multiples of this.
 HDIM_MULTIPLE = 8
-# What Python, cffi and NumPy raise for a value that a field of a C struct cannot hold.
+# Python, cffi and NumPy raise these for a value that a field of a C struct cannot hold.
 NOT_OF_C = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 
 
 def can_drop(p_drop: float) -> bool:
-    """Whether dropout with a chance drops anything: it keeps all if it is 1 to keep, in float32."""
+    """Tell whether dropout with a chance drops anything: it keeps all if it is 1 to keep, in float32."""
     return bool(np.float32(1.0 - float(np.float32(p_drop))) < 1)
 
 

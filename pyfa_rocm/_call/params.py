@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a forward pass can be told: FwdParams are the C struct's, Options the public functions'.
+"""The parameters of a forward pass: FwdParams are the C struct's, Options the public functions'.
 
 Between the two, `checks` turns options into fields. Signatures that repeat the options (keywords, torch's
 operators) are made from `Options`, so a new option is a line in each of the three classes here.
@@ -81,7 +81,7 @@ class RandVal(NamedTuple):
 class FwdParams:
     """Arguments of a forward pass: ``fmha_fwd_params`` of fmha_rocm.h, field for field.
 
-    Addresses are device addresses; 0 is NULL. What None or 0 means is the default of the C field.
+    Addresses are device addresses; 0 is NULL. None or 0 means the default of the C field.
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ def _number(default: Any, *description: Any, **more: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the public functions take besides q, k, v, lengths, `out` and `stream`; see `flash_attn_func`.
+    """Options of the public functions besides q, k, v, lengths, `out` and `stream`; see `flash_attn_func`.
 
     torch's operators take them in this order, so new ones belong at the end.
     """
@@ -235,7 +235,7 @@ class Options:
 
     @property
     def wants_lse(self) -> bool:
-        """Whether the log-sum-exp is computed."""
+        """Tell whether the log-sum-exp is computed."""
         return bool(self.return_lse or self.return_attn_probs)
 
 

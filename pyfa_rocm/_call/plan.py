@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the calls of one kind share: a checked, filled C struct that lacks only the addresses.
+"""Plans of calls: a checked, filled C struct that lacks only the addresses.
 
 A call to a public function is mostly the same work as the call before: checking shapes, working out masks and
 strides, filling a struct of some 500 bytes. A plan keeps its result. It is found by the layouts of the
@@ -28,7 +28,7 @@ __all__ = ["Plan", "Plans", "find", "keep", "make"]
 _MOST_PLANS = 512
 # As the C library says.
 _MOST_EXTENTS = 16
-# What an option may be for its plan to be kept: a key must not change once it is stored.
+# A plan is kept if its options are of these types: a key must not change once it is stored.
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, Layout))
 _ALSO_IMMUTABLE = (type, np.dtype, np.generic)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Whether a cache has room for a length that the host knows. Kernels compare lengths on the device."""
+"""Checks that a cache has room for a length that the host knows. Kernels compare lengths on the device."""
 
 from __future__ import annotations
 

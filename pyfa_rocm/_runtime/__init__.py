@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What this package stands on: the C library, the HIP runtime, and memory that tensors are in."""
+"""The foundations of this package: the C library, the HIP runtime, and memory that tensors are in."""

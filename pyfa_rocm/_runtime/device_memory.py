@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The memory of DeviceArrays. What an array gives back is kept, and serves another array of about its size.
+"""The memory of DeviceArrays. Memory that an array gives back serves another array of about its size.
 
 hipFree would wait for the device, so `o = flash_attn_func(...)` in a loop would wait for each call before the
 next. Memory that is used again must not be in use still. So a block knows the stream that it is used on:

@@ -83,7 +83,7 @@ _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_cha
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What a capsule says; the memory lives at least as long as the capsule. Strides are in elements."""
+    """A capsule's contents; the memory lives at least as long as the capsule. Strides are in elements."""
 
     data: int
     shape: tuple[int, ...]
@@ -163,7 +163,7 @@ def _dtype_name(dtype: Any) -> str:
     return f"{_KINDS.get(dtype.code, f'type code {dtype.code} ')}{dtype.bits}{lanes}"
 
 
-# What is lent, by address of the managed struct: that struct, what it points to, and last the capsule.
+# Loans by address of the managed struct: that struct, what it points to, and last the capsule.
 lent: dict[int, tuple[Any, ...]] = {}
 
 

@@ -64,7 +64,7 @@ def _forget_after_fork() -> None:
 
 
 def is_forked() -> bool:
-    """Whether this process was forked from one that had used HIP, so that it can use none."""
+    """Tell whether this process was forked from one that had used HIP, so that it can use none."""
     return _is_forked
 
 
@@ -359,7 +359,7 @@ def forget_error() -> None:
 
 @functools.cache
 def has_one_device() -> bool:
-    """Whether this process sees only one device, which is then always current. HIP fixes it at start."""
+    """Tell whether this process sees only one device, which is then always current. HIP fixes it at start."""
     return bool(call("hipGetDeviceCount") == 1)
 
 

@@ -116,7 +116,7 @@ def free(block: _HasAddress) -> None:
 
 
 def is_capturing(stream: int) -> bool:
-    """Whether what is enqueued on a stream is recorded into a graph instead of run."""
+    """Tell whether work that is enqueued on a stream is recorded into a graph instead of run."""
     if stream in _NULL_STREAMS:
         return False
     new, lib = _hip()

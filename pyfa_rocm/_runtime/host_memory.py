@@ -2,8 +2,8 @@
 """Host memory for the length of a call on the software device, which computes on the CPU anyway.
 
 A framework without a card keeps its tensors in host memory. The software device reads only memory that it
-knows, so that it finds a kernel's stray access. What a call uses is registered with it (hipHostRegister),
-byte for byte, and given back once the call is done.
+knows, so that it finds a kernel's stray access. The memory of a call is registered with it
+(hipHostRegister), byte for byte, and given back once the call is done.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _is_known(address: int, nbytes: int) -> bool:
-    """Whether the device knows this memory, all of it in one allocation."""
+    """Tell whether the device knows this memory, all of it in one allocation."""
     try:
         base, size = hip.call("hipMemGetAddressRange", address)
     except HipError:

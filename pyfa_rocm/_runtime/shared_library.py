@@ -13,7 +13,7 @@ from pyfa_rocm.errors import FmhaError, HipError
 
 __all__ = ["open_library", "open_runtime"]
 
-# Of a 64-bit little-endian ELF file: magic; e_phoff, e_phentsize, e_phnum; p_type, p_offset, p_filesz.
+# A 64-bit little-endian ELF file: magic; e_phoff, e_phentsize, e_phnum; p_type, p_offset, p_filesz.
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER = struct.Struct("<32xQ14xHH6x")
 _SEGMENT = struct.Struct("<I4xQ16xQ16x")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Anyone's device array -> address, shape, strides: DLPack, __cuda_array_interface__, or our DeviceArray.
 
-Nothing is copied. What is not in device memory, or not readable as it stands, is an error.
+Nothing is copied. An array that is not in device memory, or not readable as it stands, is an error.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ POINTS = 3
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the clock says of a problem.
+    """The clock's estimate of a problem.
 
     Attributes
     ----------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the clock can time: the library's kernels, and AITER's code objects from a folder.
+"""The kernels that the clock can time: the library's kernels, and AITER's code objects from a folder.
 
 Arrays have their real sizes; memory of the software device costs nothing until it is touched. The heads that
 sampled workgroups read hold normal numbers, so that code which looks at its data takes its usual branches.

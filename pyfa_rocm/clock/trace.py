@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What one modelled compute unit issued, as a file for Perfetto or chrome://tracing."""
+"""The instructions that one modelled compute unit issued, as a file for Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """What a feature asks of the functions, and of the oracle.
+    """The requests of a feature to the functions, and to the oracle.
 
     Attributes
     ----------
@@ -152,13 +152,13 @@ class Proof(NamedTuple):
 
     @property
     def ratios(self) -> Ratios:
-        """What there was to judge: its name, and the largest share of a tolerance that it used."""
+        """The results that were judged: their names, and the largest share of a tolerance that each used."""
         named = {name: getattr(self, f"{name}_ratio") for name in ("o", "lse", "dq", "dk", "dv", "dbias")}
         return {name: ratio for name, ratio in named.items() if ratio is not None}
 
     @property
     def ok(self) -> bool:
-        """Whether all is within tolerance (false for NaN), or there was nothing to judge."""
+        """Tell whether all is within tolerance (false for NaN), or there was nothing to judge."""
         return all(ratio <= 1.0 for ratio in self.ratios.values())
 
 
@@ -315,7 +315,7 @@ def _prove_gradients(feature: Feature, keep: Array | None) -> dict[str, Any]:
 
 
 def prove_feature(name: str) -> Proof:
-    """Run one problem, forward and backward. What has no kernel in this build does not count as wrong."""
+    """Run one problem, forward and backward. One without a kernel in this build is not wrong."""
     feature = FEATURES[name].on_this_device()
     problem = feature.problem(feature.shape)
     try:

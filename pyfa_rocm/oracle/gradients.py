@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The oracle of the backward pass: gradients in float64 NumPy, and how far a kernel may be from them.
 
-**What is computed.** With S the scores as forward has them, P = exp(S - LSE) of the LSE given, M dropout's
+**Formulas.** With S the scores as forward has them, P = exp(S - LSE) of the LSE given, M dropout's
 zeros and factor, O as given, and D = rowsum(dO * O):
 
     dV = (P * M)^T dO,    dS = P * (M * (dO V^T) - D),    dQ = scale * dS K,    dK = scale * dS^T Q
 
-Of a group of query heads, dK and dV are the sums. dS is the gradient of a bias, too. With softcap c, dQ and
+dK and dV are the sums over a group of query heads. dS is the gradient of a bias, too. With softcap c, dQ and
 dK are made of dS times tanh's derivative, 1 - (S / c)^2.
 
-**What a kernel rounds** (E, SIGMAS and RMS_SLACK are `rounding.py`'s). S, P, dP = dO V^T, D and dS are
+**Roundings of a kernel** (E, SIGMAS and RMS_SLACK are `rounding.py`'s). S, P, dP = dO V^T, D and dS are
 float32; P * M without dropout's factor, which follows, and dS are rounded to the inputs' type for the last
 three products, which accumulate in float32; the sums are rounded once to the gradients' type.
 

@@ -30,7 +30,7 @@ Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Expected:
-    """What a forward pass should give.
+    """The right results of a forward pass, and their tolerances.
 
     Attributes
     ----------

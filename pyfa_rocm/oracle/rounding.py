@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """How far rounding may take a kernel's O and LSE from float64: every tolerance is derived here, once.
 
-**What a kernel rounds.** It computes scores, P = exp(s - m) with m the row's maximum so far, and the sum l of
+**Roundings.** A kernel computes scores, P = exp(s - m) with m the row's maximum so far, and the sum l of
 P in float32; rounds P to its P type for the product with V; accumulates O in float32; and rounds O / l once
 to its own type. E = 2^-24 below: a float32 operation is off by at most E relative.
 
@@ -21,8 +21,8 @@ e_j of a score is a relative error e_j of its P, and to first order
   - Points: each of scaling, adding, the factor log2(e) and exp2's argument rounds a number no larger than the
     sum S_j of what is added up, |x_j| + |bias or ALiBi|: 5 E S_j. exp2 itself: 2 E.
   - The row's maximum m is rounded once scaled. A key tile that raises it rescales by exp2 of a difference of
-    two of these: 4 E (|m| + 1). What a far smaller m of an early tile adds is weighed down by its own
-    exp(m_old - m): hence the 1. Rescaling l and O: 3 E a tile.
+    two of these: 4 E (|m| + 1). A far smaller m of an early tile adds what its own
+    exp(m_old - m) weighs down: hence the 1. Rescaling l and O: 3 E a tile.
   - Softcap: CK has tanh(y) = 1 - 2 * rcp(exp2(2 log2(e) y) + 1). exp2 and its argument give at most 2 E of
     tanh, the sum 2 E, rcp and its factor 4 E, the difference 1 E, the multiplication 1 E: 10 E softcap.
     Errors of x pass through it multiplied by its derivative, at most 1.
@@ -119,7 +119,7 @@ CATALOGUE_TYPES = {
     "float8_e4m3fnuz": "fp8",
     "float8_e4m3fn": "fp8fn",
 }
-# What kernels multiply P with before they round it to an 8-bit float: its largest number.
+# Kernels multiply P with this before they round it to an 8-bit float: the type's largest number.
 P_SCALES = {"float8_e4m3fnuz": 240.0, "float8_e4m3fn": 448.0}
 
 
@@ -143,7 +143,7 @@ def numerics_of(
 ) -> Numerics:
     """Return how the kernels of an input type round.
 
-    Of which types an arch's matrix instructions flush subnormals the library knows; without an arch none are
+    The library knows the types whose subnormals an arch's matrix instructions flush; without an arch none are
     flushed.
     """
     return Numerics(

@@ -29,7 +29,7 @@ _REPEATS = 3
 
 
 class Results(NamedTuple):
-    """What a path gave for a problem, on the host.
+    """The results of a path for a problem, on the host.
 
     Attributes
     ----------
@@ -67,13 +67,13 @@ Errors = dict[str, Distance]
 
 
 def is_right(errors: Errors) -> bool:
-    """Whether every result is within tolerance (false for NaN)."""
+    """Tell whether every result is within tolerance (false for NaN)."""
     return all(distance.ratio <= 1.0 for distance in errors.values())
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to.
+    """The outcome of a run.
 
     Attributes
     ----------

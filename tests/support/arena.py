@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """One allocation for all tensors of a call, and values for each field of a struct: what fuzz tests share.
 
-What the library accepts is read back out of the struct in NumPy, so that a field that has become another
+NumPy reads back the fields that the library accepts, so that a field that has become another
 legal one is judged as well. A call that would leave the allocation is the caller's mistake: it is not made.
 """
 
@@ -141,7 +141,7 @@ def values(arena: Arena, owner: Any, path: Path, lists: tuple[str, ...]) -> list
 
 
 class Tried:
-    """A way to make a call with a struct and to judge what comes of it.
+    """A way to make a call with a struct and to judge its results.
 
     `expected` gives a judge, which gets the bytes afterwards and flags, and sets those of bytes that may
     differ. It gives None if the call must be refused, and raises OutsideError if it would leave the arena.
@@ -216,7 +216,7 @@ def try_fields(
 
 
 def tame(*arrays: Any) -> bool:
-    """Whether these are numbers that 16 bits can work with."""
+    """Tell whether these are numbers that 16 bits can work with."""
     return all(
         np.isfinite(x.astype(np.float64)).all() and np.abs(x.astype(np.float64)).max(initial=0) < 100
         for x in arrays

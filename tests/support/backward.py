@@ -26,7 +26,7 @@ _WORKSPACE = Layout(start=256)
 
 @dataclass(frozen=True)
 class Ask:
-    """What is asked of the gradients, and how they lie."""
+    """The requested gradients, and their layouts."""
 
     grad_dtype: str = ""
     accumulate: bool = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Which kernels of the library can do a case, worked out from what the library says of each."""
+"""Tells which kernels can do a case, by what the library says of each."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def fp8() -> str:
 
 @cache
 def other_fp8() -> str:
-    """The 8-bit float that the first device has not."""
+    """The 8-bit float that the first device lacks."""
     return next(dtype for dtype in P_SCALES if dtype != fp8())
 
 
 @cache
 def reads_fp8_caches() -> bool:
-    """Whether the first device has kernels over caches of 8 bits."""
+    """Tell whether the first device has kernels over caches of 8 bits."""
     own = CATALOGUE_TYPES[fp8()]
     return any(row["arch"] == this_arch() and row["cache_dtype"] == own for row in rows("decode"))
 
@@ -106,7 +106,7 @@ def nearest(case: Case) -> Case:
 
 
 def can_do(row: Row, case: Case) -> bool:
-    """Whether a kernel's row says that it does all that a case asks for."""
+    """Tell whether a kernel's row says that it does all that a case asks for."""
     bias = "elementwise" if case.bias is not None else "alibi" if case.alibi else "none"
     return (
         row["dtype"] == CATALOGUE_TYPES[case.dtype]
@@ -125,7 +125,7 @@ def can_do(row: Row, case: Case) -> bool:
 
 
 def _is_for_object(row: Row, case: Case) -> bool:
-    """Whether a case is as native/host/origins/aiter/fwd.cc wants it of a prebuilt kernel."""
+    """Tell whether a case is as native/host/origins/aiter/fwd.cc wants it of a prebuilt kernel."""
     if case.varlen is not None or case.seqlen_k == 0:  # queries and keys have arrays of lengths of their own
         return False
     if pyfa_rocm.devices()[0].compute_units not in row["compute_units"] or needs_mask(case) != row["causal"]:
@@ -141,7 +141,7 @@ def _is_for_object(row: Row, case: Case) -> bool:
 
 
 def _aligned_bias(case: Case) -> bool:
-    """Whether four elements of the bias can be loaded at a time, as unpadded kernels do."""
+    """Tell whether four elements of the bias can be loaded at a time, as unpadded kernels do."""
     if case.bias is None:
         return True
     layout = case.bias.layout
@@ -155,10 +155,10 @@ def _fits(hdim: int, tile: int, step: int) -> bool:
 
 
 def needs_mask(case: Case) -> bool:
-    """Whether only a masked kernel can do a case.
+    """Tell whether only a masked kernel can do a case.
 
-    Not if its mask hides nothing; of packed sequences that cannot be known. An unmasked kernel counts ALiBi
-    from bottom-right.
+    A mask that hides nothing needs none; for packed sequences that cannot be known. An unmasked kernel
+    counts ALiBi from bottom-right.
     """
     if case.seqlen_k == 0:
         return False

@@ -17,7 +17,7 @@ def upload(target: p.DeviceArray, host: np.ndarray) -> None:
 
 
 class Graph:
-    """What a function enqueues on a stream, recorded after a first run that loads its kernel."""
+    """The work that a function enqueues on a stream, recorded after a first run that loads its kernel."""
 
     def __init__(self, enqueue: Callable[[p.Stream], object], stream: p.Stream) -> None:
         enqueue(stream)

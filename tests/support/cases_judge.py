@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a case should give, and whether a kernel gave it."""
+"""The right results of a case, and the judgement of a kernel's."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def _flash(case: Case, placement: Placement) -> Any:
 
 
 def _flash_arguments(case: Case, placement: Placement) -> dict[str, Any]:
-    """What both functions take."""
+    """Arguments that both functions take."""
     arguments: dict[str, Any] = {
         "softmax_scale": case.scale, "causal": case.causal, "window_size": case.window,
         "return_lse": case.lse,

@@ -79,7 +79,7 @@ class Placed:
         return bool(np.array_equal(bits(self.buffer.to_numpy()), bits(self.host)))
 
     def take(self) -> Array:
-        """What was written to the tensor, after checking that nothing else was."""
+        """Return what was written to the tensor, after checking that nothing else was."""
         now = self.buffer.to_numpy()
         result = np.array(self.layout.view(now, self.shape))
         view, before = (self.layout.view(x, self.shape) for x in (now, self.host))
@@ -149,7 +149,7 @@ class Placement:
             self.tensors["philox"] = _row(np.array([dropout.seed, dropout.offset], np.uint64))
 
     def _bias_used(self) -> Bools:
-        """Which elements of a bias belong to a row and a key; (slots, 1, rows, keys)."""
+        """Return which elements of a bias belong to a row and a key; (slots, 1, rows, keys)."""
         case = self.case
         used = np.zeros((case.slots, 1, case.total_q, case.seqlen_k), np.bool_)
         for _, slot, rows, keys in case.sequences():
@@ -282,7 +282,7 @@ class Placement:
             yield
 
     def unchanged(self) -> bool:
-        """Whether the device's memory is what was put there, outputs included."""
+        """Tell whether the device's memory is what was put there, outputs included."""
         return all(placed.unchanged() for placed in self.tensors.values())
 
     def results(self) -> tuple[Array, Array | None]:

@@ -186,7 +186,7 @@ class Case:
         return self.causal or self.window != (-1, -1)
 
     def sequences(self) -> Iterator[tuple[int, int, slice, slice]]:
-        """Of each batch entry: its index, its slot, and its rows of q and of k there."""
+        """Yield each batch entry's index, its slot, and its rows of q and of k there."""
         if self.varlen is None:
             for b in range(self.batch):
                 yield b, b, slice(0, self.seqlen_q), slice(0, self.seqlen_k)
@@ -197,7 +197,7 @@ class Case:
             yield b, 0, slice(q, q + n), slice(k, k + m)
 
     def rows_in_use(self) -> tuple[Bools, Bools]:
-        """Which rows of q and of k belong to a sequence."""
+        """Return which rows of q and of k belong to a sequence."""
         q, k = np.zeros(self.total_q, np.bool_), np.zeros(self.total_k, np.bool_)
         if self.varlen is None:
             return ~q, ~k

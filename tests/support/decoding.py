@@ -26,7 +26,7 @@ _PAD = 8  # elements between the heads and tokens of a cache, and between rows o
 
 @dataclass(frozen=True)
 class Problem:
-    """What is asked; `lengths` are those of the sequences in the cache, their queries included.
+    """A problem of decode; `lengths` are those of the sequences in the cache, their queries included.
 
     `shared`: tokens at the beginning that all sequences have in common, whose full pages they share.
     """

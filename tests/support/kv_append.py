@@ -3,8 +3,8 @@
 
 E = 2^-24 being half an ulp of float32, a rotated element x cos - y sin is off by at most
 2 E (|x cos| + |y sin|), one product and one sum being rounded; its quotient by a scale by 3 E of it. Then
-it is rounded once, to half an ulp of the type it is stored in. What is neither rotated nor quantised has the
-same bits.
+it is rounded once, to half an ulp of the type it is stored in. A value that is neither rotated nor
+quantised keeps its bits.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Appending:
         )
 
     def hosts(self) -> dict[str, Array]:
-        """What the public functions are given besides the cache and the tokens."""
+        """Arguments of the public functions besides the cache and the tokens."""
         case = self.case
         at = (0,) if case.packed else ()
         hosts: dict[str, Any] = {"cache_seqlens": np.array(case.used, np.int32)}

@@ -43,7 +43,7 @@ def upload(target: DeviceArray, host: Array) -> None:
 
 @dataclass(frozen=True)
 class Serving:
-    """What is served. `slots`: new tokens go by slots and positions, else by the table and lengths.
+    """Sequences to serve. `slots`: new tokens go by slots and positions, else by the table and lengths.
 
     `prompts` are the lengths before the first step, each of which adds `new` tokens to a sequence.
     """
@@ -183,7 +183,7 @@ class Server:
         pyfa_rocm.fmha_decode(self.decode, stream.handle)
 
     def everything(self) -> list[bytes]:
-        """What the step wrote, caches included."""
+        """Return what the step wrote, caches included."""
         return [x.to_numpy().tobytes() for x in (self.q_out, self.o, self.lse, *self.caches)]
 
     def _cached(self, cache: DeviceArray, b: int) -> Array:

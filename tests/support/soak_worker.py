@@ -140,7 +140,7 @@ class Soak:
 
 
 def holds() -> dict[str, int]:
-    """What the process holds now."""
+    """Return what the process holds now."""
     status = Path("/proc/self/status").read_text()
     free, total = hip.call("hipMemGetInfo")
     gc.collect()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the software device is told about a test's memory, so that its checks have something to check.
+"""Tells the software device about a test's memory, so that its checks have something to check.
 
 On a GPU all of this does nothing.
 """

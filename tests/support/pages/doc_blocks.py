@@ -94,12 +94,12 @@ def blocks(page: str) -> list[Block]:
 
 
 def said_to_print(source: str) -> str:
-    """What the comments behind a block's prints say that it prints; "" where there are none."""
+    """Return what comments behind a block's prints say that it prints; "" where there are none."""
     return "".join(f"{text}\n" for text in _PRINT.findall(source))
 
 
 def same_output(expected: str, got: str) -> bool:
-    """Whether this was printed, `...` standing for anything, and white space being all one."""
+    """Tell whether this was printed, `...` standing for anything, and white space being all one."""
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     return doctest.OutputChecker().check_output(expected, got, flags)
 

@@ -2,8 +2,8 @@
 """Changes to files as the pages show them: a ``diff`` block without line numbers.
 
 Each line begins with a blank (it is in the file before and after), a plus (it is added) or a minus (it is
-removed). A line of ``...`` separates changes that are far from each other. What was there before must be in
-the file exactly once, so that a page that no longer fits the tree fails its test.
+removed). A line of ``...`` separates changes that are far from each other. The old lines must be in the
+file exactly once, so that a page that no longer fits the tree fails its test.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ import installed
 from installed import library_folder
 from pages.doc_blocks import ROOT, Block, require_output, said_to_print
 
-# What shell lines may use of a checkout: copies, so that they may do to them what they like. Not the package,
-# which a Python started there would prefer to an installed one.
+# Shell lines may use copies of these parts of a checkout, and change them. The package is not among them: a
+# Python started there would prefer it to an installed one.
 _CHECKOUT = ("native", "tests", "benchmarks", "docs", "examples", "Makefile", "README.md")
 _STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 # `set -e` lets the first command of an && fail: this asks before each command how the one before went.

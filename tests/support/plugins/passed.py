@@ -35,7 +35,7 @@ def state() -> str:
 
 @cache
 def may_count(path: Path) -> bool:
-    """Whether a file's tests depend on nothing but the device."""
+    """Tell whether a file's tests depend on nothing but the device."""
     return path.is_relative_to(TESTS / "emulator") and not _USES_KERNELS.search(path.read_text())
 
 
@@ -72,7 +72,7 @@ class Noting:
 
 
 def without_passed(items: list[pytest.Item], file: Path) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Which tests to run, and which to leave out; all run if the file is absent or of another state."""
+    """Return the tests to run, and those to leave out; all run if the file is absent or of another state."""
     first, *names = file.read_text().splitlines() if file.exists() else [""]
     passed = set(names) if first == state() else set()
     return [i for i in items if i.nodeid not in passed], [i for i in items if i.nodeid in passed]

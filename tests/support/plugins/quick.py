@@ -67,7 +67,7 @@ def spread(items: list[pytest.Item], count: int) -> list[pytest.Item]:
 
 
 def arguments() -> list[str]:
-    """What a run that is part of this one is told, in a process of its own."""
+    """Return the options of a run that is part of this one, in a process of its own."""
     if not os.environ.get(_VARIABLE):
         return []
     shortened.append("an inner run")
@@ -75,12 +75,12 @@ def arguments() -> list[str]:
 
 
 def takes_fewer_examples(item: pytest.Item) -> bool:
-    """Whether it is a hypothesis test, shortened."""
+    """Tell whether it is a hypothesis test, shortened."""
     return getattr(item, "function", None) in _FEWER
 
 
 def take_fewer_examples(item: pytest.Item) -> None:
-    """Of a hypothesis test, an eighth of what it asks for."""
+    """Let a hypothesis test take an eighth of its examples."""
     name = "_hypothesis_internal_use_settings"
     function = getattr(item, "function", None)
     asked = getattr(function, name, None)
@@ -90,7 +90,7 @@ def take_fewer_examples(item: pytest.Item) -> None:
 
 
 def is_for_want_of_a_kernel(error: BaseException) -> bool:
-    """Whether an error, or what a process of its own printed, says that no kernel of this build does it."""
+    """Tell whether an error, or the output of a process, says that no kernel of this build does it."""
     return type(error).__name__ == "UnsupportedError" or bool(MISSING.search(str(error)))
 
 
