@@ -26,8 +26,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import tomllib
-
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
 from choices import Grid, Losses
@@ -104,7 +102,7 @@ def build_to_fit(build: Path) -> Path:
     """Build the library with numbers from the environment; return its path, under a name of its own."""
     text = SOURCE.read_text()
     header = build / "generated" / "host" / "catalogue" / "estimates.h"
-    estimates = [sys.executable, PROGRAM, ESTIMATES, "--out", header]
+    estimates = [sys.executable, *map(str, (PROGRAM, ESTIMATES)), "--out", str(header)]
     try:
         # A cost that is kept with each kernel otherwise.
         SOURCE.write_text(text.replace("e.round_cost", "round_cost_of(*e.kernel)"))
@@ -134,7 +132,10 @@ def fit(times: Path) -> dict[str, int]:
 
     A few hundred choices leave equally good ones; those that moved least are taken.
     """
-    numbers = tomllib.loads(ESTIMATES.read_text())[TABLE]
+    numbers = {
+        name: int(number)
+        for name, number in re.findall(r"(?m)^(\w+) = (\d+)", table_of(ESTIMATES.read_text()))
+    }
     put_into_environment(numbers)
     grid = Grid(json.loads(times.read_text()))
 
@@ -179,18 +180,20 @@ def walk(
     return best
 
 
+def table_of(text: str) -> str:
+    """Return the part of estimates.toml that is fitted."""
+    return text.partition(f"\n[{TABLE}]\n")[2].partition("\n\n")[0]
+
+
 def written(text: str, values: dict[str, int], date: str) -> str:
     """Return the text of estimates.toml with these numbers, and the date before them."""
-    begin = text.index(f"\n[{TABLE}]\n")
-    end = text.index("\n\n", begin)
-    table = re.sub(
-        r"# By benchmarks/selector\.py, [0-9-]+\.", f"# By benchmarks/selector.py, {date}.", text[begin:end]
-    )
+    old = table_of(text)
+    table = re.sub(r"# By benchmarks/selector\.py, [0-9-]+\.", f"# By benchmarks/selector.py, {date}.", old)
     for name, value in values.items():
         table, count = re.subn(rf"(?m)^{name} = \d+", f"{name} = {value}", table)
         if count != 1:
             raise SystemExit(f"{ESTIMATES}: expected one line that gives {name} in [{TABLE}], got {count}")
-    return text[:begin] + table + text[end:]
+    return text.replace(old, table)
 
 
 def write_paces(arch: str, values: dict[str, int], date: str) -> None:
