@@ -14,8 +14,9 @@ namespace fmha::onnxruntime {
 
 constexpr int64_t kStandIn = 16;  // for a length that only a run knows
 
-// Stands for memory in questions to the library, which does not look at it.
-void* no_memory();
+// Addresses that stand for memory in questions to the library, which does not look at it. Tensors of
+// different numbers do not overlap.
+void* no_memory(int number);
 
 // Throws for a type that no kernel has.
 fmha_dtype dtype_of(const Value& value, const char* name);

@@ -9,8 +9,8 @@
 // | one new token, a growing cache | total_sequence_length            | fmha_decode  |
 // | several tokens after others    | total_sequence_length, seqlens_k | fmha_decode  |
 //
-// Prompts of a batch are padded at their ends: a query before the padding sees no key of it. With sinks all
-// of it is fmha_decode.
+// Prompts of a batch are padded at their ends: a query before the padding sees no key of it. A prompt is
+// fmha_decode too with sinks, and where fmha_fwd has no kernel.
 #include <algorithm>
 #include <optional>
 
@@ -58,7 +58,7 @@ class GroupQuery : public Operator {
  private:
   void read_heads(const Node& node);
   void refuse(const Node& node) const;
-  void check_supported(const Node& node) const;
+  void find_kernels(const Node& node);
   Lengths lengths(const Call& call, const Tensor& query) const;
   Tensors tensors(const Call& call, const Tensor& query, const Lengths& lengths) const;
   fmha::fwd_params params(const Lengths& lengths) const;
@@ -73,7 +73,7 @@ class GroupQuery : public Operator {
 
   fmha_dtype dtype_;
   int64_t nhead_q_, nhead_k_, hdim_ = 0, window_;
-  bool packed_, fixed_;
+  bool packed_, fixed_, prompt_decodes_ = false;
   float scale_ = 0, softcap_;
   Rotary rotary_;
   std::optional<std::vector<float>> sinks_;
@@ -137,7 +137,7 @@ GroupQuery::GroupQuery(const Node& node)
     rotary_ = Rotary(node, {.cos = kCos, .sin = kSin, .positions = kPositions}, dtype_);
   }
   sinks_ = sinks_of(node, nhead_q_);
-  check_supported(node);
+  find_kernels(node);
 }
 
 fmha::fwd_params GroupQuery::params(const Lengths& lengths) const {
@@ -184,8 +184,8 @@ fmha::cache GroupQuery::cache_of(void* k, void* v, const Lengths& lengths) const
   return cache;
 }
 
-// A prompt runs by fmha_fwd, tokens that follow others by fmha_decode.
-void GroupQuery::check_supported(const Node& node) const {
+// Throws if a prompt, or tokens that follow others, has none.
+void GroupQuery::find_kernels(const Node& node) {
   const int64_t batch = size_or(node.input(kQuery), 0, 1);
   const int64_t seqlen = size_or(node.input(kQuery), 1, kStandIn);
   const int64_t total = std::max(size_or(node.output(kPresentKey), 2, kStandIn), seqlen);
@@ -199,15 +199,15 @@ void GroupQuery::check_supported(const Node& node) const {
   decoding.fwd = &attention;
   decoding.cache = &kept;
   decoding.flags = FMHA_NO_MEMORY_CHECK;
-  decoding.sinks = sinks_ ? static_cast<const float*>(no_memory()) : nullptr;
+  decoding.sinks = sinks_ ? static_cast<const float*>(no_memory(0)) : nullptr;
   fmha::decode_supported(std::nothrow, decoding).value();
-  if (!sinks_) fmha::fwd_supported(std::nothrow, attention).value();
+  prompt_decodes_ = sinks_ || !fmha::fwd_supported(attention);
   fmha::kv_append_params storing = append(lengths, kept);
   storing.flags = FMHA_NO_MEMORY_CHECK;
-  storing.k = storing.v = fmha::tensor::bshd(no_memory(), seqlen, nhead_k_, hdim_);
+  storing.k = storing.v = fmha::tensor::bshd(no_memory(0), seqlen, nhead_k_, hdim_);
   if (rotary_.given()) {
-    storing.q = storing.q_out = fmha::tensor::bshd(no_memory(), seqlen, nhead_q_, hdim_);
-    storing.rotary = rotary_.table(no_memory(), no_memory());
+    storing.q = storing.q_out = fmha::tensor::bshd(no_memory(1), seqlen, nhead_q_, hdim_);
+    storing.rotary = rotary_.table(no_memory(2), no_memory(3));
   }
   fmha::kv_append_supported(std::nothrow, storing).value();
 }
@@ -319,7 +319,7 @@ void GroupQuery::attend(const Call& call, const Lengths& lengths, const Tensors&
   fmha::fwd_params attention = params(lengths);
   attention.q = tensors.q;
   attention.o = o;
-  if (lengths.prompt && !sinks_) {
+  if (lengths.prompt && !prompt_decodes_) {
     attention.k = heads_first(cache.k.data, nhead_k_, lengths.capacity, hdim_);
     attention.v = heads_first(cache.v.data, nhead_k_, lengths.capacity, hdim_);
     return forward(call, attention);
