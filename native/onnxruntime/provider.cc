@@ -50,10 +50,10 @@ Computation::Computation(const Place& of, std::string called, std::unique_ptr<Op
 void Computation::compute(OrtKernelContext& context) const {
   OrtStatus* status = guarded([&] { attention->run(Call(context, place, slots)); });
   if (status == nullptr) return;
-  const Failure failure(api().GetErrorCode(status),
-                        std::string(kProvider) + ", node " + name + ": " + api().GetErrorMessage(status));
+  const OrtErrorCode code = api().GetErrorCode(status);
+  const std::string message = api().GetErrorMessage(status);
   api().ReleaseStatus(status);
-  throw failure;
+  throw Failure(code, std::string(kProvider) + ", node " + name + ": " + message);
 }
 
 // The reason is for those who wonder why a node runs elsewhere.

@@ -72,7 +72,7 @@ Stream::Stream(int of) : OrtSyncStreamImpl{}, device(of) {
   Release = [](OrtSyncStreamImpl* stream) noexcept { delete &self(stream); };
   GetHandle = [](OrtSyncStreamImpl* stream) noexcept { return self(stream).handle; };
   CreateNotification = [](OrtSyncStreamImpl* stream, OrtSyncNotificationImpl** notification) noexcept {
-    return guarded([&] { *notification = new Notification(self(stream)); });
+    return guarded([&] { *notification = std::make_unique<Notification>(self(stream)).release(); });
   };
   Flush = [](OrtSyncStreamImpl* stream) noexcept { return self(stream).synchronize(); };
   OnSessionRunEnd = [](OrtSyncStreamImpl*) noexcept -> OrtStatus* { return nullptr; };

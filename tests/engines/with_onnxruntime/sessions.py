@@ -54,7 +54,7 @@ class Case:
     attributes: dict[str, Any] = field(default_factory=dict)
     domain: str = "com.microsoft"
     opset: int = 21
-    shapes: dict[str, Sequence[int | str | None]] = field(default_factory=dict)
+    shapes: dict[str, Sequence[Any]] = field(default_factory=dict)
     constants: Sequence[str] = ()
 
     def feeds(self) -> dict[str, Array]:

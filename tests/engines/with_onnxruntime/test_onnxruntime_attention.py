@@ -56,7 +56,7 @@ class Drawn:
             attributes |= {"q_num_heads": self.heads, "kv_num_heads": self.heads_k}
         if self.scale is not None:
             attributes["scale"] = self.scale
-        shapes: dict[str, Sequence[int | str | None]] = {}
+        shapes: dict[str, Sequence[Any]] = {}
         for name in ("Q", "K", "V") if dynamic else ():
             value = inputs[name]
             assert value is not None

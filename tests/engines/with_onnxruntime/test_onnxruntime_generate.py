@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ class Server:
         q = np.zeros((BATCH, new, HEADS * HDIM), np.float16)
         k = np.zeros((BATCH, new, HEADS_K * HDIM), np.float16)
         past = np.zeros((BATCH, HEADS_K, CAPACITY, HDIM), np.float16)
-        cache = [BATCH, HEADS_K, "capacity", HDIM]
+        cache: Sequence[Any] = [BATCH, HEADS_K, "capacity", HDIM]
         present = cache if fixed else [BATCH, HEADS_K, "total", HDIM]
         return Case(
             "GroupQueryAttention",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 import reference
 from engines.with_onnxruntime.expectations import CPU_ERROR, heads_first, pick, randoms
-from engines.with_onnxruntime.sessions import DTYPES, Case, is_refused, ours, theirs
+from engines.with_onnxruntime.sessions import DTYPES, Case, ours, theirs
 from reference import Expected
 
 Array = npt.NDArray[Any]
@@ -27,13 +27,14 @@ def rotated(x: Array, first: int, cos: Array, sin: Array, interleaved: bool) -> 
     at = slice(first, first + x.shape[0])
     c, s = (table[at, None].astype(np.float64) for table in (cos, sin))
     wide = x.astype(np.float64)
-    low, high = (np.s_[..., : 2 * half : 2], np.s_[..., 1 : 2 * half : 2])
-    if not interleaved:
-        low, high = (np.s_[..., :half], np.s_[..., half : 2 * half])
-    a, b = wide[low], wide[high]
+    if interleaved:
+        low, high = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    else:
+        low, high = slice(0, half), slice(half, 2 * half)
+    a, b = wide[..., low], wide[..., high]
     result = wide.copy()
-    result[low], result[high] = a * c - b * s, b * c + a * s
-    return result.astype(x.dtype)
+    result[..., low], result[..., high] = a * c - b * s, b * c + a * s
+    return np.asarray(result, x.dtype)
 
 
 class Drawn:
@@ -99,7 +100,7 @@ class Drawn:
         if self.scale is not None:
             attributes["scale"] = self.scale
         cache = [self.batch, self.heads_k, max(self.capacity, self.total), self.hdim]
-        shapes: dict[str, Sequence[int | str | None]] = {"present_key": cache, "present_value": cache}
+        shapes: dict[str, Sequence[Any]] = {"present_key": cache, "present_value": cache}
         for name in ("query", "key", "value") if dynamic else ():
             if (value := inputs[name]) is not None:
                 shapes[name] = ["batch", "sequence", value.shape[2]]
@@ -180,7 +181,7 @@ def check_sequence(drawn: Drawn, b: int, results: list[Array], cpu: Array) -> No
 
 
 def cpu_output(drawn: Drawn, present_k: Array) -> Array:
-    """ONNX Runtime's own output. It is given rotated tensors, since it does not round them to a narrow type."""
+    """ONNX Runtime's own output, of rotated tensors: it would not round them to a narrow type."""
     case = drawn.case()
     if drawn.rotary:
         turned = theirs(case)[1]

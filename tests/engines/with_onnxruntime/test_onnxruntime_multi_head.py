@@ -68,7 +68,7 @@ class Drawn:
         if self.scale is not None:
             attributes["scale"] = self.scale
         outputs = ["output", "present_key", "present_value"] if self.past else ["output"]
-        shapes: dict[str, Sequence[int | str | None]] = {}
+        shapes: dict[str, Sequence[Any]] = {}
         for name, value in inputs.items() if dynamic else ():
             if value is not None:
                 length = 2 if value.ndim == 4 else 1
