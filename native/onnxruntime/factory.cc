@@ -131,11 +131,11 @@ OrtStatus* create_allocator(OrtEpFactory* factory, const OrtMemoryInfo* memory,
   });
 }
 
-OrtStatus* create_stream(OrtEpFactory* /*factory*/, const OrtMemoryDevice* memory,
+OrtStatus* create_stream(OrtEpFactory* factory, const OrtMemoryDevice* memory,
                          const OrtKeyValuePairs* /*options*/, OrtSyncStreamImpl** stream) noexcept {
   return guarded([&] {
     const int device = device_of(memory);
-    *stream = device >= 0 ? make_stream(device) : nullptr;
+    *stream = device >= 0 ? make_stream(self(factory).places.at(static_cast<size_t>(device))) : nullptr;
   });
 }
 

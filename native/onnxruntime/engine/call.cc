@@ -17,25 +17,16 @@ int64_t Tensor::count() const {
   return count;
 }
 
-Scratch::Scratch(OrtAllocator* allocator, size_t bytes) : allocator_(allocator), data_(nullptr) {
-  if (bytes == 0) return;
-  data_ = allocator->Alloc(allocator, bytes);
-  if (data_ == nullptr) {
-    fail(ORT_EP_FAIL, "%zu bytes of workspace: got none from the allocator, whose reason is in the log",
-         bytes);
-  }
-}
+Scratch::Scratch(Pool& pool, size_t bytes, HipStream stream) : pool_(pool), data_(pool.take(bytes, stream)) {}
 
-Scratch::Scratch(Scratch&& other) noexcept
-    : allocator_(other.allocator_), data_(std::exchange(other.data_, nullptr)) {}
+Scratch::Scratch(Scratch&& other) noexcept : pool_(other.pool_), data_(std::exchange(other.data_, nullptr)) {}
 
 Scratch::~Scratch() {
-  if (data_ != nullptr) allocator_->Free(allocator_, data_);
+  if (data_ != nullptr) pool_.give(data_);
 }
 
 Call::Call(OrtKernelContext& context, const Place& place, const Slots& slots)
-    : context_(context), slots_(slots), current_(place.device()) {
-  check(api().KernelContext_GetAllocator(&context, place.memory(), &allocator_));
+    : context_(context), slots_(slots), current_(place.device()), pool_(place.pool()) {
   check(api().KernelContext_GetGPUComputeStream(&context, &stream_));
 }
 
@@ -74,7 +65,7 @@ Tensor Call::output(size_t slot, std::span<const int64_t> dims) const {
   return tensor;
 }
 
-Scratch Call::scratch(size_t bytes) const { return {allocator_, bytes}; }
+Scratch Call::scratch(size_t bytes) const { return {pool_, bytes, stream_}; }
 
 void Call::read(const void* from, void* to, size_t bytes) const {
   check_hip(hip().memcpy_async(to, from, bytes, CopyKind::kDeviceToHost, stream_), "hipMemcpyAsync");

@@ -23,10 +23,10 @@ struct Tensor {
   int64_t count() const;
 };
 
-// Memory of the device that goes back to ONNX Runtime's allocator, whose frees obey the order of the work.
+// Memory of the device, of the pool that ONNX Runtime's tensors are of. The work that uses it may go on.
 class Scratch {
  public:
-  Scratch(OrtAllocator* allocator, size_t bytes);
+  Scratch(Pool& pool, size_t bytes, HipStream stream);
   ~Scratch();
   Scratch(Scratch&& other) noexcept;
   Scratch(const Scratch&) = delete;
@@ -34,7 +34,7 @@ class Scratch {
   void* data() const { return data_; }
 
  private:
-  OrtAllocator* allocator_;
+  Pool& pool_;
   void* data_;
 };
 
@@ -63,7 +63,7 @@ class Call {
   OrtKernelContext& context_;
   const Slots& slots_;
   CurrentDevice current_;
-  OrtAllocator* allocator_ = nullptr;
+  Pool& pool_;
   HipStream stream_ = nullptr;
 };
 

@@ -8,7 +8,7 @@ namespace {
 
 struct Allocator : OrtAllocator {
   Allocator(const Place& of, bool host);
-  void* allocate(size_t bytes) const;
+  void* allocate(size_t bytes, HipStream stream) const;
   void release(void* data) const;
 
   const Place& place;
@@ -19,8 +19,13 @@ const Allocator& self(const OrtAllocator* allocator) { return *static_cast<const
 
 Allocator::Allocator(const Place& of, bool host) : OrtAllocator{}, place(of), pinned(host) {
   version = kApiVersion;
-  Alloc = [](OrtAllocator* allocator, size_t bytes) { return self(allocator).allocate(bytes); };
+  Alloc = [](OrtAllocator* allocator, size_t bytes) { return self(allocator).allocate(bytes, nullptr); };
   Reserve = Alloc;
+  if (!pinned) {
+    AllocOnStream = [](OrtAllocator* allocator, size_t bytes, OrtSyncStream* stream) {
+      return self(allocator).allocate(bytes, api().SyncStream_GetHandle(stream));
+    };
+  }
   Free = [](OrtAllocator* allocator, void* data) { self(allocator).release(data); };
   Info = [](const OrtAllocator* allocator) {
     const Allocator& that = self(allocator);
@@ -29,13 +34,12 @@ Allocator::Allocator(const Place& of, bool host) : OrtAllocator{}, place(of), pi
 }
 
 // The interface has no other error than NULL; the log has the reason.
-void* Allocator::allocate(size_t bytes) const {
-  void* data = nullptr;
-  if (bytes == 0) return data;
+void* Allocator::allocate(size_t bytes, HipStream stream) const {
   try {
+    if (!pinned) return place.pool().take(bytes, stream);
+    void* data = nullptr;
     const CurrentDevice current(place.device());
-    check_hip(pinned ? hip().host_malloc(&data, bytes, 0) : hip().malloc(&data, bytes),
-              pinned ? "hipHostMalloc" : "hipMalloc");
+    if (bytes > 0) check_hip(hip().host_malloc(&data, bytes, 0), "hipHostMalloc");
     return data;
   } catch (const std::exception& error) {
     log(ORT_LOGGING_LEVEL_ERROR,
@@ -45,7 +49,12 @@ void* Allocator::allocate(size_t bytes) const {
 }
 
 void Allocator::release(void* data) const {
-  if (data != nullptr) (void)(pinned ? hip().host_free(data) : hip().free(data));
+  if (data == nullptr) return;
+  if (pinned) {
+    (void)hip().host_free(data);
+  } else {
+    place.pool().give(data);
+  }
 }
 
 struct Copy {

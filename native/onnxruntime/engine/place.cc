@@ -8,7 +8,7 @@ constexpr size_t kAlignment = 256;  // of hipMalloc, and of a workspace
 
 }  // namespace
 
-Place::Place(int device) : device_(device) {
+Place::Place(int device) : device_(device), pool_(device) {
   check(api().CreateMemoryInfo_V2("FmhaRocm", OrtMemoryInfoDeviceType_GPU, kVendorAmd, device,
                                   OrtDeviceMemoryType_DEFAULT, kAlignment, OrtDeviceAllocator, &memory_));
   check(api().CreateMemoryInfo_V2("FmhaRocmPinned", OrtMemoryInfoDeviceType_GPU, kVendorAmd, device,

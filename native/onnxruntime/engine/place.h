@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "engine/api.h"
+#include "engine/pool.h"
 
 namespace fmha::onnxruntime {
 
@@ -17,10 +18,12 @@ class Place {
 
   int device() const { return device_; }
   const OrtMemoryInfo* memory() const { return memory_; }  // the device's
+  Pool& pool() const { return pool_; }                     // of that memory
   const OrtMemoryInfo* pinned() const { return pinned_; }  // the host's, which the device can read
 
  private:
   int device_;
+  mutable Pool pool_;
   OrtMemoryInfo* memory_ = nullptr;
   OrtMemoryInfo* pinned_ = nullptr;
 };

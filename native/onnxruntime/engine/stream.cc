@@ -12,13 +12,13 @@ constexpr unsigned kNonBlocking = 1;    // hipStreamNonBlocking
 constexpr unsigned kDisableTiming = 2;  // hipEventDisableTiming
 
 struct Stream : OrtSyncStreamImpl {
-  explicit Stream(int of);
-  ~Stream() { (void)hip().stream_destroy(handle); }
+  explicit Stream(const Place& of);
+  ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   OrtStatus* synchronize() noexcept;
 
-  const int device;
+  const Place& place;
   HipStream handle = nullptr;
 };
 
@@ -38,14 +38,14 @@ Notification& self(OrtSyncNotificationImpl* notification) {
 }
 
 Notification::Notification(Stream& of) : OrtSyncNotificationImpl{}, stream(of) {
-  const CurrentDevice current(of.device);
+  const CurrentDevice current(of.place.device());
   check_hip(hip().event_create(&event, kDisableTiming), "hipEventCreateWithFlags");
   ort_version_supported = kApiVersion;
   Release = [](OrtSyncNotificationImpl* notification) noexcept { delete &self(notification); };
   Activate = [](OrtSyncNotificationImpl* notification) noexcept {
     return guarded([&] {
       Notification& that = self(notification);
-      const CurrentDevice device(that.stream.device);
+      const CurrentDevice device(that.stream.place.device());
       check_hip(hip().event_record(that.event, that.stream.handle), "hipEventRecord");
     });
   };
@@ -65,8 +65,14 @@ OrtStatus* Stream::synchronize() noexcept {
   return guarded([&] { check_hip(hip().stream_synchronize(handle), "hipStreamSynchronize"); });
 }
 
-Stream::Stream(int of) : OrtSyncStreamImpl{}, device(of) {
-  const CurrentDevice current(of);
+Stream::~Stream() {
+  (void)hip().stream_synchronize(handle);
+  place.pool().retire(handle);
+  (void)hip().stream_destroy(handle);
+}
+
+Stream::Stream(const Place& of) : OrtSyncStreamImpl{}, place(of) {
+  const CurrentDevice current(of.device());
   check_hip(hip().stream_create(&handle, kNonBlocking), "hipStreamCreateWithFlags");
   ort_version_supported = kApiVersion;
   Release = [](OrtSyncStreamImpl* stream) noexcept { delete &self(stream); };
@@ -80,6 +86,6 @@ Stream::Stream(int of) : OrtSyncStreamImpl{}, device(of) {
 
 }  // namespace
 
-OrtSyncStreamImpl* make_stream(int device) { return new Stream(device); }
+OrtSyncStreamImpl* make_stream(const Place& place) { return new Stream(place); }
 
 }  // namespace fmha::onnxruntime

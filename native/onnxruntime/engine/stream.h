@@ -6,6 +6,6 @@
 
 namespace fmha::onnxruntime {
 
-OrtSyncStreamImpl* make_stream(int device);
+OrtSyncStreamImpl* make_stream(const Place& place);
 
 }  // namespace fmha::onnxruntime
