@@ -17,6 +17,7 @@
 #include "ops/dense.h"
 #include "ops/operator.h"
 #include "ops/rotary.h"
+#include "ops/sinks.h"
 
 namespace fmha::onnxruntime {
 namespace {
@@ -76,7 +77,7 @@ class GroupQuery : public Operator {
   bool packed_, fixed_, prompt_decodes_ = false;
   float scale_ = 0, softcap_;
   Rotary rotary_;
-  std::optional<std::vector<float>> sinks_;
+  Sinks sinks_;
 };
 
 // The present is as long as the past, which is then the whole cache, if the model calls both lengths the
@@ -85,12 +86,6 @@ bool is_fixed(const Node& node) {
   const Value& past = node.input(kPastKey);
   const Value& present = node.output(kPresentKey);
   return past.rank() == 4 && present.rank() == 4 && past.dims[2] == present.dims[2];
-}
-
-std::optional<std::vector<float>> sinks_of(const Node& node, int64_t heads) {
-  if (node.input(kHeadSink).given()) return node.constant_floats(kHeadSink);
-  if (node.integer("smooth_softmax", 0) > 0) return std::vector<float>(static_cast<size_t>(heads), 0.0F);
-  return std::nullopt;
 }
 
 void GroupQuery::refuse(const Node& node) const {
@@ -136,7 +131,7 @@ GroupQuery::GroupQuery(const Node& node)
   if (node.integer("do_rotary", 0) != 0) {
     rotary_ = Rotary(node, {.cos = kCos, .sin = kSin, .positions = kPositions}, dtype_);
   }
-  sinks_ = sinks_of(node, nhead_q_);
+  sinks_ = Sinks(node, kHeadSink, nhead_q_, node.integer("smooth_softmax", 0) > 0);
   find_kernels(node);
 }
 
@@ -199,9 +194,9 @@ void GroupQuery::find_kernels(const Node& node) {
   decoding.fwd = &attention;
   decoding.cache = &kept;
   decoding.flags = FMHA_NO_MEMORY_CHECK;
-  decoding.sinks = sinks_ ? static_cast<const float*>(no_memory(0)) : nullptr;
+  decoding.sinks = sinks_.given() ? static_cast<const float*>(no_memory(0)) : nullptr;
   fmha::decode_supported(std::nothrow, decoding).value();
-  prompt_decodes_ = sinks_ || !fmha::fwd_supported(attention);
+  prompt_decodes_ = sinks_.given() || !fmha::fwd_supported(attention);
   fmha::kv_append_params storing = append(lengths, kept);
   storing.flags = FMHA_NO_MEMORY_CHECK;
   storing.k = storing.v = fmha::tensor::bshd(no_memory(0), seqlen, nhead_k_, hdim_);
@@ -331,13 +326,8 @@ void GroupQuery::attend(const Call& call, const Lengths& lengths, const Tensors&
     attention.seqused_k = tensors.seqlens_k;
     decoding.seqlen_new = 1;  // seqlens_k is one less
   }
-  std::optional<Scratch> sinks;
-  if (sinks_) {
-    const size_t bytes = sinks_->size() * sizeof(float);
-    sinks.emplace(call.scratch(bytes));
-    call.write(sinks_->data(), sinks->data(), bytes);
-    decoding.sinks = static_cast<const float*>(sinks->data());
-  }
+  const Scratch sinks = sinks_.on_device(call);
+  decoding.sinks = static_cast<const float*>(sinks.data());
   decode(call, decoding);
 }
 

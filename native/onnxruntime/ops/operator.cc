@@ -12,6 +12,7 @@ std::unique_ptr<Operator> make_operator(const Node& node) {
   static constexpr Entry kOperators[] = {
       {"com.microsoft", "MultiHeadAttention", make_multi_head},
       {"com.microsoft", "GroupQueryAttention", make_group_query},
+      {"com.microsoft", "PagedAttention", make_paged},
       {"", "Attention", make_attention},
   };
   for (const Entry& entry : kOperators) {

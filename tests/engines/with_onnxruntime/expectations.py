@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,3 +49,32 @@ def judge(got: Array, want: reference.Expected, cpu: Array | None = None) -> Non
         bound = want.o_tolerance + CPU_ERROR * (1 + np.abs(want.o))
         worst = np.unravel_index(np.argmax(off - bound), off.shape)
         assert (off <= bound).all(), f"{worst}: {got[worst]}, ONNX Runtime has {cpu[worst]}"
+
+
+def rotated(x: Array, first: int, cos: Array, sin: Array, interleaved: bool) -> Array:
+    """The tokens of (seqlen, nhead, hdim) turned, the first one at position `first`; rounded to x's type."""
+    half = cos.shape[1]
+    at = slice(first, first + x.shape[0])
+    c, s = (table[at, None].astype(np.float64) for table in (cos, sin))
+    wide = x.astype(np.float64)
+    if interleaved:
+        low, high = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    else:
+        low, high = slice(0, half), slice(half, 2 * half)
+    a, b = wide[..., low], wide[..., high]
+    result = wide.copy()
+    result[..., low], result[..., high] = a * c - b * s, b * c + a * s
+    return np.asarray(result, x.dtype)
+
+
+def assert_within_ulp(got: Array, want: Array) -> None:
+    """A rotation in float32 rounds to the nearest number or, rarely, to its neighbour."""
+    off = np.abs(got.astype(np.float64) - want)
+    # A difference that nearly cancels keeps the error of its float32 terms.
+    assert (off <= reference.ulp(want, got.dtype.name) + 8 * 2.0**-24).all(), float(off.max())
+
+
+def with_sinks(want: reference.Expected, sinks: Array) -> reference.Expected:
+    """Attention whose softmax has one more logit a head, which weighs nothing."""
+    weight = 1 / (1 + np.exp(sinks.astype(np.float64)[None, :, None] - want.lse))
+    return replace(want, o=want.o * weight.transpose(0, 2, 1)[..., None])

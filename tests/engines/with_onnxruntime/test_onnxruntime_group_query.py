@@ -5,36 +5,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import reference
-from engines.with_onnxruntime.expectations import CPU_ERROR, heads_first, pick, randoms
+from engines.with_onnxruntime.expectations import (
+    CPU_ERROR,
+    assert_within_ulp,
+    heads_first,
+    pick,
+    randoms,
+    rotated,
+    with_sinks,
+)
 from engines.with_onnxruntime.sessions import DTYPES, Case, ours, theirs
 from reference import Expected
 
 Array = npt.NDArray[Any]
 POSITIONS = 300
 LENGTHS = (1, 2, 3, 7, 16, 17, 67, 97, 128)
-
-
-def rotated(x: Array, first: int, cos: Array, sin: Array, interleaved: bool) -> Array:
-    """The tokens of (seqlen, nhead, hdim) turned, the first one at position `first`; rounded to x's type."""
-    half = cos.shape[1]
-    at = slice(first, first + x.shape[0])
-    c, s = (table[at, None].astype(np.float64) for table in (cos, sin))
-    wide = x.astype(np.float64)
-    if interleaved:
-        low, high = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
-    else:
-        low, high = slice(0, half), slice(half, 2 * half)
-    a, b = wide[..., low], wide[..., high]
-    result = wide.copy()
-    result[..., low], result[..., high] = a * c - b * s, b * c + a * s
-    return np.asarray(result, x.dtype)
 
 
 class Drawn:
@@ -150,17 +141,7 @@ class Drawn:
         )
         if self.sinks is None:
             return want
-        sink = self.sink.astype(np.float64) if self.sinks == "head" else np.zeros(self.heads)
-        weight = 1 / (1 + np.exp(sink[None, :, None] - want.lse))
-        weight = weight.transpose(0, 2, 1)[..., None]
-        return replace(want, o=want.o * weight, o_tolerance=want.o_tolerance)
-
-
-def assert_within_ulp(got: Array, want: Array) -> None:
-    """A rotation in float32 rounds to the nearest number or, rarely, to its neighbour."""
-    off = np.abs(got.astype(np.float64) - want)
-    # A difference that nearly cancels keeps the error of its float32 terms.
-    assert (off <= reference.ulp(want, got.dtype.name) + 8 * 2.0**-24).all(), float(off.max())
+        return with_sinks(want, self.sink if self.sinks == "head" else np.zeros(self.heads))
 
 
 def check_sequence(drawn: Drawn, b: int, results: list[Array], cpu: Array) -> None:
