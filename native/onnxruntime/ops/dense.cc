@@ -141,6 +141,18 @@ fmha::fwd_params Dense::params(const Sizes& sizes) const {
   return params;
 }
 
+// Sequences of which only the first keys count are packed ones, with gaps. `starts` has those of the queries,
+// then those of the keys.
+void Dense::pack(const Sizes& sizes, const int32_t* starts, const int32_t* key_lengths,
+                 fmha::fwd_params& params) const {
+  params.cu_seqlens_q = starts;
+  params.cu_seqlens_k = starts + sizes.batch + 1;
+  params.seqused_k = key_lengths;
+  params.total_q = sizes.batch * sizes.seqlen_q;
+  params.total_k = sizes.batch * sizes.seqlen_k();
+  if (causal) params.mask = FMHA_MASK_CAUSAL_TOP_LEFT;  // whatever the keys that count
+}
+
 fmha::cache Dense::cache(const Sizes& sizes, void* k, void* v) const {
   const auto place = [&](void* data, int64_t hdim) {
     fmha::cache_tensor tensor;
@@ -191,6 +203,10 @@ void Dense::check_supported(const Node& node, const Sizes& sizes) const {
       fail(ORT_NOT_IMPLEMENTED, "keys of the mask: got 1, expected %lld", static_cast<long long>(keys));
     }
   }
+  if (node.input(slots.key_lengths).given()) {
+    const auto* integers = static_cast<const int32_t*>(no_memory(0));
+    pack(sizes, integers, integers, attention);
+  }
   fmha::fwd_supported(std::nothrow, attention).value();
   if (node.output(slots.present_key).given() || node.input(slots.past_key).given()) {
     const fmha::cache kept = cache(sizes, nullptr, nullptr);
@@ -200,6 +216,24 @@ void Dense::check_supported(const Node& node, const Sizes& sizes) const {
     storing.v = fmha::tensor::bshd(no_memory(1), sizes.seqlen_new, nhead_k, hdim_v);
     fmha::kv_append_supported(std::nothrow, storing).value();
   }
+}
+
+void Dense::forward_lengths(const Call& call, const Sizes& sizes, fmha::fwd_params attention) const {
+  const Tensor lengths = call.input(slots.key_lengths);
+  if (lengths.count() != sizes.batch) {
+    fail(ORT_INVALID_ARGUMENT, "key_padding_mask: got %lld numbers, expected %lld, one for each sequence",
+         static_cast<long long>(lengths.count()), static_cast<long long>(sizes.batch));
+  }
+  std::vector<int32_t> starts;
+  for (const int64_t length : {sizes.seqlen_q, sizes.seqlen_k()}) {
+    for (int64_t b = 0; b <= sizes.batch; b++) starts.push_back(static_cast<int32_t>(b * length));
+  }
+  const size_t bytes = starts.size() * sizeof(int32_t);
+  const Scratch scratch = call.scratch(bytes);
+  call.write(starts.data(), scratch.data(), bytes);
+  pack(sizes, static_cast<const int32_t*>(scratch.data()), reinterpret_cast<const int32_t*>(lengths.data),
+       attention);
+  forward(call, attention);
 }
 
 bool Dense::keeps(const Call& call) const {
@@ -218,6 +252,7 @@ void Dense::run(const Call& call, const Sizes& sizes, const fmha::tensor& q, con
     attention.bias =
         bias_of(call.input(slots.bias), {sizes.batch, nhead_q, sizes.seqlen_q, sizes.seqlen_k()});
   }
+  if (call.has_input(slots.key_lengths)) return forward_lengths(call, sizes, attention);
   if (!keeps(call)) return forward(call, attention);
 
   // One that nothing else reads is kept for this run.

@@ -52,6 +52,7 @@ struct Sizes {
 // Where a run finds the tensors, in the slots of the operator's schema.
 struct DenseSlots {
   size_t bias, past_key, past_value, present_key, present_value;
+  size_t key_lengths = SIZE_MAX;  // int32 (batch): keys of each sequence that count, the first ones
 };
 
 struct Dense {
@@ -70,9 +71,12 @@ struct Dense {
 
  private:
   fmha::fwd_params params(const Sizes& sizes) const;
+  void pack(const Sizes& sizes, const int32_t* starts, const int32_t* key_lengths,
+            fmha::fwd_params& params) const;
   fmha::kv_append_params append(const Sizes& sizes, const fmha::cache& cache) const;
   fmha::cache cache(const Sizes& sizes, void* k, void* v) const;
   bool keeps(const Call& call) const;
+  void forward_lengths(const Call& call, const Sizes& sizes, fmha::fwd_params attention) const;
 };
 
 // The past's length in a run; 0 without one.

@@ -36,6 +36,7 @@ class MultiHead : public Operator {
 
  private:
   void read_layout(const Node& node);
+  void read_mask(const Node& node);
   fmha::tensor query(const Tensor& query, int64_t seqlen) const;
   std::array<fmha::tensor, 2> keys_values(const Call& call, const Tensor& query, int64_t* seqlen) const;
 
@@ -72,9 +73,25 @@ void MultiHead::read_layout(const Node& node) {
   }
 }
 
+// The kernels read the first of its forms: the number of keys of each sequence.
+void MultiHead::read_mask(const Node& node) {
+  const Value& mask = node.input(kKeyPaddingMask);
+  if (!mask.given()) return;
+  if (mask.rank() != 1 || !(mask.dims[0] == node.input(kQuery).dims[0])) {
+    fail(ORT_NOT_IMPLEMENTED, "key_padding_mask: got rank %zu, expected 1, and the batch that the query has",
+         mask.rank());
+  }
+  if (layout_ == Layout::kHeadsFirst) {
+    fail(ORT_NOT_IMPLEMENTED, "key_padding_mask: expected none with keys and values whose heads come first");
+  }
+  expect_none(node.input(kAttentionBias), "attention_bias with a key_padding_mask");
+  expect_none(node.input(kPastKey), "past_key with a key_padding_mask");
+  expect_none(node.output(kPresentKey), "present_key with a key_padding_mask");
+  dense_.slots.key_lengths = kKeyPaddingMask;
+}
+
 MultiHead::MultiHead(const Node& node) {
   expect_none(node.input(kProjectionBias), "bias");
-  expect_none(node.input(kKeyPaddingMask), "key_padding_mask");
   expect_none(node.input(kPastLength), "past_sequence_length");
   expect_none(node.input(kCacheIndirection), "cache_indirection");
   expect_none(node.output(kScores), "output qk");
@@ -84,6 +101,7 @@ MultiHead::MultiHead(const Node& node) {
   dense_.causal = node.integer("unidirectional", 0) != 0;
   dense_.slots = {kAttentionBias, kPastKey, kPastValue, kPresentKey, kPresentValue};
   read_layout(node);
+  read_mask(node);
   dense_.scale = scale_of(node, dense_.hdim_q, true);
   const Value& query = node.input(kQuery);
   const Value& key = layout_ == Layout::kPackedQkv ? query : node.input(kKey);
