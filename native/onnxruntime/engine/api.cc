@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "engine/api.h"
 
+#include <charconv>
 #include <cstdarg>
 #include <cstdio>
-#include <new>
+#include <string_view>
 
 #include "fmha_rocm.hpp"
 
@@ -13,6 +14,7 @@ namespace {
 const OrtApi* g_api;
 const OrtEpApi* g_ep_api;
 const OrtLogger* g_logger;
+int g_minor_version;
 
 OrtErrorCode code_of(fmha_status status) {
   switch (status) {
@@ -32,11 +34,15 @@ bool set_api(const OrtApiBase& base, const OrtLogger* logger) {
   if (g_api == nullptr) return false;
   g_ep_api = g_api->GetEpApi();
   g_logger = logger;
+  const std::string_view version = base.GetVersionString();
+  const std::string_view minor = version.substr(version.find('.') + 1);
+  std::from_chars(minor.data(), minor.data() + minor.size(), g_minor_version);
   return true;
 }
 
 const OrtApi& api() { return *g_api; }
 const OrtEpApi& ep_api() { return *g_ep_api; }
+int minor_version() { return g_minor_version; }
 
 void fail(OrtErrorCode code, const char* format, ...) {
   char text[1024];

@@ -19,6 +19,8 @@ constexpr uint32_t kVendorAmd = 0x1002;
 bool set_api(const OrtApiBase& base, const OrtLogger* logger);
 const OrtApi& api();
 const OrtEpApi& ep_api();
+// The 32 of ONNX Runtime 1.32.
+int minor_version();
 
 // An error that goes to ONNX Runtime.
 class Failure : public std::runtime_error {

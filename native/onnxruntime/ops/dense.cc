@@ -80,6 +80,10 @@ float scale_of(const Node& node, int64_t hdim, bool zero_is_default) {
   return scale;
 }
 
+int64_t window_left(int64_t local_window_size) {
+  return minor_version() >= 24 ? local_window_size - 1 : local_window_size;
+}
+
 fmha::tensor heads_first(void* data, int64_t nhead, int64_t seqlen, int64_t hdim) {
   return fmha::tensor::bhsd(data, seqlen, nhead, hdim);
 }

@@ -34,6 +34,10 @@ void expect_none(const Value& value, const char* name);
 // An attribute `scale`, or 1 / sqrt(hdim) if it is left out.
 float scale_of(const Node& node, int64_t hdim, bool zero_is_default);
 
+// Keys to the left of a query's own that an attribute local_window_size, which is above 0, lets it see. The
+// query's own key counts from ONNX Runtime 1.24 on.
+int64_t window_left(int64_t local_window_size);
+
 // (batch, nhead, seqlen, hdim)
 fmha::tensor heads_first(void* data, int64_t nhead, int64_t seqlen, int64_t hdim);
 

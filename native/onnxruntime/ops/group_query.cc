@@ -147,7 +147,7 @@ fmha::fwd_params GroupQuery::params(const Lengths& lengths) const {
   params.softmax_scale = scale_;
   params.softcap = softcap_;
   params.mask = window_ > 0 ? FMHA_MASK_WINDOW : FMHA_MASK_CAUSAL;
-  params.window_left = window_ > 0 ? window_ - 1 : 0;  // ONNX Runtime counts the query's own key
+  params.window_left = window_ > 0 ? window_left(window_) : 0;
   return params;
 }
 

@@ -121,7 +121,7 @@ fmha::fwd_params Paged::params(const Lengths& lengths) const {
   params.total_q = lengths.total;
   if (window_ > 0) {
     params.mask = FMHA_MASK_WINDOW;
-    params.window_left = window_ - 1;  // ONNX Runtime counts the query's own key
+    params.window_left = window_left(window_);
   } else if (causal_) {
     params.mask = FMHA_MASK_CAUSAL;
   }
@@ -223,14 +223,14 @@ Lengths Paged::lengths(const Call& call, int64_t tokens, const fmha::cache& cach
   }
   call.read(call.input(kStarts).data, starts.data(), starts.size() * sizeof(int32_t));
   call.read(past.data, lengths.all.data(), batch * sizeof(int32_t));
+  const int64_t most = cache.max_pages * cache.page_size;
   for (size_t b = 0; b < batch; b++) {
     const int64_t added = int64_t{starts[b + 1]} - starts[b];
     const int64_t all = lengths.all[b] + added;
-    if (added < 0 || lengths.all[b] < 0 || all > cache.max_pages * cache.page_size) {
+    if (added < 0 || lengths.all[b] < 0 || all > most) {
       fail(ORT_INVALID_ARGUMENT,
            "sequence %zu: got %d past tokens and %lld new ones, expected at most %lld in all", b,
-           lengths.all[b], static_cast<long long>(added),
-           static_cast<long long>(cache.max_pages * cache.page_size));
+           lengths.all[b], static_cast<long long>(added), static_cast<long long>(most));
     }
     lengths.all[b] = static_cast<int32_t>(all);
     lengths.longest_new = std::max(lengths.longest_new, added);

@@ -18,6 +18,7 @@ from engines.with_onnxruntime.expectations import (
     pick,
     randoms,
     rotated,
+    window_of,
     with_sinks,
 )
 from engines.with_onnxruntime.sessions import DTYPES, Case, ours, theirs
@@ -129,14 +130,13 @@ class Drawn:
 
     def expected(self, q: Array, k: Array, v: Array) -> Expected:
         """Attention of one sequence, in float64."""
-        window = (self.window - 1, 0) if self.window > 0 else (-1, -1)
         want = reference.attention(
             q[None],
             k[None],
             v[None],
             softmax_scale=self.scale,
             causal=True,
-            window_size=window,
+            window_size=window_of(self.window),
             softcap=self.softcap,
         )
         if self.sinks is None:

@@ -11,7 +11,14 @@ import numpy.typing as npt
 import onnxruntime as ort
 import pytest
 import reference
-from engines.with_onnxruntime.expectations import assert_within_ulp, pick, randoms, rotated, with_sinks
+from engines.with_onnxruntime.expectations import (
+    assert_within_ulp,
+    pick,
+    randoms,
+    rotated,
+    window_of,
+    with_sinks,
+)
 from engines.with_onnxruntime.sessions import DTYPES, Case, is_refused, our_session, ours
 
 Array = npt.NDArray[Any]
@@ -98,7 +105,7 @@ class Drawn:
                 values[None],
                 causal=self.causal,
                 softcap=self.softcap,
-                window_size=(self.window - 1, 0) if self.window > 0 else (-1, -1),
+                window_size=window_of(self.window),
             )
             want = with_sinks(want, self.sink) if self.sinks else want
             assert (np.abs(output[rows].astype(np.float64) - want.o[0]) <= want.o_tolerance[0]).all()
