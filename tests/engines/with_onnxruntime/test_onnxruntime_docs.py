@@ -23,8 +23,11 @@ DOCUMENTED = [block for block in blocks("docs/onnxruntime.md") if block.kind == 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the library, ONNX Runtime's own by the name that programs look for, and a model."""
-    (wheel,) = (Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so.1.*")
+    capi = Path(onnxruntime.__file__).parent / "capi"
+    (wheel,) = capi.glob("libonnxruntime.so.1.*")
     (tmp_path / "libonnxruntime.so.1").symlink_to(wheel)
+    shared = "libonnxruntime_providers_shared.so"  # which some versions load for any provider
+    (tmp_path / shared).symlink_to(capi / shared)
     (tmp_path / "libfmha_onnxruntime.so").symlink_to(LIBRARY)
     x = np.zeros((2, 37, 3 * 64), np.float32)
     case = Case("MultiHeadAttention", {"query": x, "key": x, "value": x}, ["output"], {"num_heads": 3})
