@@ -265,7 +265,7 @@ fmha::cache GroupQuery::cache(const Call& call, const Lengths& lengths) const {
   for (size_t i = 0; i < 2; i++) {
     const Tensor present = call.output(kPresentKey + i, dims);
     data[i] = present.data;
-    if (!call.has_input(kPastKey + i) || lengths.prompt) continue;
+    if (!call.has_input(kPastKey + i)) continue;
     const Tensor past = call.input(kPastKey + i);
     if (past.rank() != 4 || past.dim(0) != dims[0] || past.dim(1) != dims[1] || past.dim(2) > dims[2] ||
         past.dim(3) != dims[3]) {
@@ -273,7 +273,12 @@ fmha::cache GroupQuery::cache(const Call& call, const Lengths& lengths) const {
            i == 0 ? "past_key" : "past_value", static_cast<long long>(dims[0]),
            static_cast<long long>(dims[1]), static_cast<long long>(dims[2]), static_cast<long long>(dims[3]));
     }
-    copy_past(call, past, present, bytes_of(dtype_));
+    if (!lengths.prompt) {
+      copy_past(call, past, present, bytes_of(dtype_));
+    } else if (past.data != present.data && lengths.capacity > lengths.total) {  // nobody writes the rest
+      const size_t bytes = static_cast<size_t>(present.count()) * bytes_of(dtype_);
+      check_hip(hip().memset_async(present.data, 0, bytes, call.stream()), "hipMemsetAsync");
+    }
   }
   return cache_of(data[0], data[1], lengths);
 }

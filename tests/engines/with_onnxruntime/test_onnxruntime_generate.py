@@ -95,6 +95,8 @@ def test_generate(shared: bool, fixed: bool) -> None:
     addresses = [value.data_ptr() for value in server.cache]
     for new in (11, 1, 1, 5, 1):  # a prompt, tokens, and several tokens at once
         got, q = server.step(new)
+        if not shared:  # a new cache has nothing but what was stored
+            assert not server.cache[0].numpy()[:, :, server.length :].any()
         want = reference.attention(q, *server.keys, causal=True)
         assert (np.abs(got.astype(np.float64) - want.o) <= want.o_tolerance).all()
     assert ([value.data_ptr() for value in server.cache] == addresses) == shared
