@@ -46,6 +46,7 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     ("native/include/*", ("tests/build/test_abi.py", "tests/build/test_abi_page.py"), "header|hpp"),
     ("native/jax/*", (), "jax"),
+    ("native/onnxruntime/*", (), ""),
     ("native/archs.toml", ("tests/build/test_build.py", "tests/build/test_targets_and_jobs.py"), "select"),
     ("native/*", ("tests/build",), ""),
     ("pyfa_rocm/oracle/*", ("tests/python/test_reference.py", "tests/python/test_structure.py"), ""),
@@ -89,7 +90,7 @@ def tests_of(names: Iterable[str]) -> tuple[list[str], str]:
     paths: dict[str, None] = {}
     native: dict[str, None] = {}
     for name in names:
-        if re.fullmatch(r"tests/(?!adapters|clients).*/test_\w+\.py", name):
+        if re.fullmatch(r"tests/(?!adapters|clients|engines).*/test_\w+\.py", name):
             paths[name] = None
         elif name.startswith(("tests/support/", "tests/emulator/support/")):
             word = re.compile(rf"\b(import|from)\b.*\b{Path(name).stem}\b")

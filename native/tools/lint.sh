@@ -41,8 +41,9 @@ prose() {  # options...
 tidy() {
   local sources commands=build/lint
   cmake --preset release -B "$commands" -DFMHA_BATCHES=OFF -DFMHA_EMU_LEVELS=v3 -DFMHA_GPU_TARGETS=gfx942 \
-    -DFMHA_KERNEL_SET=ci -DFMHA_KERNEL_FILTER=merge -DBUILD_TESTING=OFF --log-level=WARNING >/dev/null || return 1
-  mapfile -t sources < <(files 'native/host/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
+    -DFMHA_KERNEL_SET=ci -DFMHA_KERNEL_FILTER=merge -DFMHA_ONNXRUNTIME=ON -DBUILD_TESTING=OFF --log-level=WARNING >/dev/null || return 1
+  mapfile -t sources < <(files 'native/host/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc' \
+    'native/onnxruntime/*.cc')
   mkdir -p "$commands/tidy"
   "$bin/python" native/tools/lint/tidy_commands.py "$commands/compile_commands.json" "$commands/tidy/compile_commands.json" \
     "${sources[@]}" || return 1
@@ -53,8 +54,8 @@ tidy() {
   "$bin/python" native/tools/lint/tidy.py --commands "$commands/tidy" --clang-tidy "clang-tidy-$llvm" "${sources[@]}"
 }
 
-mapfile -t cxx < <(files 'native/host/*' 'native/emulator/*' 'native/jax/*' 'native/kernels/*' \
-  'native/include/*.hpp' 'tests/c_abi/*' 'tests/clients/*' 'examples/*' | grep -E '\.(cc|h|hpp|hip|c)$')
+mapfile -t cxx < <(files 'native/host/*' 'native/emulator/*' 'native/jax/*' 'native/onnxruntime/*' \
+  'native/kernels/*' 'native/include/*.hpp' 'tests/c_abi/*' 'tests/clients/*' 'tests/engines/*' 'examples/*' | grep -E '\.(cc|h|hpp|hip|c)$')
 check "file length and licence" file_rules
 check "prose" prose
 check "ruff check" "$bin/ruff" check -q .

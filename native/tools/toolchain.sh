@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Prepares what a build needs and this machine lacks; run by `make toolchain`.
 #
-#   toolchain.sh [--prefix DIR] [--venv DIR] [--targets LIST] [--demo] [--lint] [--tests] [--adapters]
+#   toolchain.sh [--prefix DIR] [--venv DIR] [--targets LIST] [--demo] [--lint] [--tests] [--adapters] [--onnxruntime]
 #   toolchain.sh --cmake [--prefix DIR] [--targets LIST]
 #                                           as CMake runs it for a wheel, which brings its own build tools, compiler
 #                                           of the host side and Python environment
@@ -10,7 +10,7 @@
 # From the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
 # device bitcode, nlohmann/json, Composable Kernel and XLA's C header, downloaded and unpacked, never installed. A
 # Python environment (build/venv). LIST is FMHA_GPU_TARGETS: a clang 20 is fetched too, by its wheel, if an arch in it
-# needs that one. A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has. With --demo it leaves out what only
+# needs that one. With --onnxruntime or --lint the C headers of ONNX Runtime too. A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has. With --demo it leaves out what only
 # tests need.
 # With everything there it does nothing, in well under a second. With $PYFA_ROCM_EXACT_PACKAGES set, a package of another
 # version than in debian-packages.txt is an error.
@@ -18,7 +18,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-prefix=$root/build/toolchain venv=$root/build/venv targets= demo= lint= tests= adapters= for_cmake=
+prefix=$root/build/toolchain venv=$root/build/venv targets= demo= lint= tests= adapters= onnxruntime= for_cmake=
 while [ $# -gt 0 ]; do
   case $1 in
     --prefix) prefix=$2; shift 2 ;;
@@ -28,10 +28,11 @@ while [ $# -gt 0 ]; do
     --lint) lint=1; shift ;;
     --tests) tests=1; shift ;;
     --adapters) tests=1 adapters=1; shift ;;
+    --onnxruntime) onnxruntime=1; shift ;;
     --cmake) for_cmake=1; shift ;;
     *)
       echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR, --targets LIST, --demo, --lint," \
-        "--tests, --adapters or --cmake" >&2
+        "--tests, --adapters, --onnxruntime or --cmake" >&2
       exit 2
       ;;
   esac
@@ -42,6 +43,7 @@ unset _PYTHON_HOST_PLATFORM  # a wheel's build names its platform by it, which p
 llvm=19        # Debian 12 and 13 both have it, with the AMDGPU target
 kfd=/sys/class/kfd/kfd/topology/nodes
 suite=trixie   # has HIP headers new enough for CK
+newest=sid     # has an ONNX Runtime whose execution providers are plug-ins
 say() { echo "toolchain: $*"; }
 die() { printf 'toolchain: %s\n' "$@" >&2; exit 1; }
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -142,6 +144,7 @@ check_parts() {
     { [ -e "$prefix/ck/SOURCE" ] && has_objects; } || parts+=(ck)
   fi
   [ -n "$demo" ] || [ -e "$prefix/xla_ffi/LICENSE" ] || parts+=(xla_ffi)
+  [ -z "$onnxruntime$lint" ] || [ -e "$prefix/onnxruntime/copyright" ] || parts+=(onnxruntime)
   ! needs_clang20 || [ -e "$prefix/clang20/SOURCE" ] || parts+=(clang20)
   if [ -n "$for_cmake" ] && [[ " ${parts[*]} " =~ " "(ck|xla_ffi|clang20)" " ]]; then
     need_venv  # fetch_wheel needs its pip
@@ -216,10 +219,10 @@ debian_source() {
     END { end_stanza() }' "${files[@]}"
 }
 
-# Downloads packages of $suite into $1, with its own source list and state: the machine's apt is not touched.
+# download_debs FOLDER SUITE PACKAGE...: with its own source list and state: the machine's apt is not touched.
 download_debs() {
-  local folder=$1 source uri keyring
-  shift
+  local folder=$1 suite=$2 source uri keyring
+  shift 2
   source=$(debian_source)
   uri=${source%%$'\t'*} keyring=${source#*$'\t'}
   keyring=${keyring:-/usr/share/keyrings/debian-archive-keyring.gpg}
@@ -271,7 +274,7 @@ fetch_debs() {
     esac
   done
   [ ${#names[@]} -eq 0 ] && return
-  download_debs "$folder" "${names[@]}"
+  download_debs "$folder" "$suite" "${names[@]}"
   for part in "${parts[@]}"; do
     case $part in
       hip)
@@ -306,6 +309,14 @@ fetch_ck() {
   "$venv/bin/python" "$here/fetch/unpack_ck.py" "$1"/ck-wheel/*.whl "$1/ck"
   rm -rf "${prefix:?}/ck"
   mv "$1/ck" "$prefix/ck"
+}
+
+# Any version's headers do from 1.23 on: the library asks for what that version had.
+fetch_onnxruntime() {
+  local folder=$1/onnxruntime
+  download_debs "$folder" "$newest" libonnxruntime-dev
+  unpack_deb "$folder" libonnxruntime-dev usr/include/onnxruntime onnxruntime/include
+  keep_copyright "$folder" libonnxruntime-dev onnxruntime
 }
 
 # The wheels for all versions of Python have the same headers: any one will do.
@@ -426,6 +437,8 @@ begin_jobs() {
     begin debs "headers of HIP and JSON, device bitcode" fetch_debs "$scratch"
   [[ $list != *" ck "* ]] || begin ck "Composable Kernel and AITER (40 MB)" fetch_ck "$scratch"
   [[ $list != *" xla_ffi "* ]] || begin xla_ffi "XLA's FFI headers (80 MB)" fetch_xla_ffi "$scratch"
+  [[ $list != *" onnxruntime "* ]] ||
+    begin onnxruntime "ONNX Runtime's headers" fetch_onnxruntime "$scratch"
   [[ $list != *" clang20 "* ]] || begin clang20 "clang 20 (90 MB)" fetch_clang20 "$scratch"
 }
 

@@ -42,6 +42,12 @@ HOUSES = {
         include
         jax
     """,
+    "onnxruntime": """
+        include
+        onnxruntime/engine
+        onnxruntime/ops
+        onnxruntime
+    """,
     "software device": """
         emulator/base
         emulator/core
@@ -57,6 +63,7 @@ HOUSES = {
 ROOTS = {
     "emulator": ("emulator",), "host": ("host", "kernels", "include"), "include": ("include",),
     "jax": ("jax", "include"), "kernels": ("host", "kernels", "include"),
+    "onnxruntime": ("onnxruntime", "include"),
 }  # fmt: skip
 MOST_FILES = 25
 # Folders of a checkout that git does not keep, by name or path.

@@ -120,7 +120,8 @@ def test_debian_packages_have_versions() -> None:
     versions = dict(line.split("=", 1) for line in lines)
     assert all(re.fullmatch(r"[\w.+~:-]+", version) for version in versions.values())
     toolchain = (TOOLS / "toolchain.sh").read_text()
-    fetched = re.findall(r"names\+=\((\S+)\)", toolchain)
+    fetched = re.findall(r"names\+=\((\S+)\)|^ *download_debs .* ([\w-]+)$", toolchain, re.MULTILINE)
+    fetched = [group or other for group, other in fetched]
     assert sorted(fetched) == sorted(versions)
     workflow = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
     assert "PYFA_ROCM_EXACT_PACKAGES: ${{ github.event_name != 'pull_request' && '1' || '' }}" in workflow
