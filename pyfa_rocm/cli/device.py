@@ -4,18 +4,14 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import hashlib
-import json
 import os
-import shlex
-import signal
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from pyfa_rocm._runtime import library, paths
+from pyfa_rocm.cli.program import add_program, run_program
 from pyfa_rocm.errors import FmhaError, InvalidArgumentError
 
 # Whatever release of ROCm a program was linked for, and what opens it by hand.
@@ -38,13 +34,10 @@ CHECKS = (
 )
 RELEASES = ("6.0", "6.2", "7")
 MOST_DEVICES = 32
-# The exit status of a shell that cannot run a command, or has not found it.
-_CANNOT_RUN, _NOT_FOUND = 126, 127
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` takes."""
-    parser.usage = "%(prog)s [OPTION ...] [--] [PROGRAM [ARGUMENT ...]]"
     parser.add_argument("--arch", help="the GPU to play, by LLVM's name of it (FMHA_EMU_ARCH)")
     parser.add_argument("--devices", metavar="N", help=f"1 to {MOST_DEVICES} of them (FMHA_EMU_DEVICES)")
     parser.add_argument(
@@ -54,27 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checks=LIST (FMHA_EMU_CHECKS)",
     )
     parser.add_argument("--rocm", help=f"the release to behave as: {_one_of(RELEASES)} (FMHA_EMU_ROCM)")
-    parser.add_argument(
-        "program", nargs=argparse.REMAINDER, help="what to run, and its arguments; `--` may stand before it"
-    )
+    add_program(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Become the program; return only if there is none or it cannot be run."""
-    program = args.program[1:] if args.program[:1] == ["--"] else args.program
-    if args.json and program:
-        raise InvalidArgumentError(f"--json: got the program {program[0]!r} too, expected one of the two")
-    variables = chosen(args) | of_device(device_folder(paths.emulator_path()))
-    if program:
-        return _become(program, variables)
-    if args.json:
-        print(json.dumps(variables, indent=2))
-        return 0
-    for name, value in variables.items():
-        # A shell that has a path keeps it behind ours.
-        rest = f'"${{{name}:+:${name}}}"' if name == "LD_LIBRARY_PATH" else ""
-        print(f"export {name}={shlex.quote(value)}{rest}")
-    return 0
+    return run_program(args, chosen(args) | of_device(device_folder(paths.emulator_path())))
 
 
 def chosen(args: argparse.Namespace) -> dict[str, str]:
@@ -154,18 +132,3 @@ def _link(link: Path, target: Path) -> None:
         new = Path(folder) / link.name
         new.symlink_to(target)
         new.replace(link)
-
-
-def _become(program: Sequence[str], variables: dict[str, str]) -> int:
-    """Replace this process by the program, so that its signals and exit status are its own."""
-    behind = os.environ.get("LD_LIBRARY_PATH")
-    path = ":".join(filter(None, (variables["LD_LIBRARY_PATH"], behind)))
-    environment = os.environ | variables | {"LD_LIBRARY_PATH": path}
-    # Python ignores them, which a program would inherit.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execvpe(program[0], list(program), environment)
-    except OSError as error:
-        print(f"pyfa-rocm device: {program[0]}: {error.strerror}", file=sys.stderr)
-        return _NOT_FOUND if error.errno in (errno.ENOENT, errno.ENOTDIR) else _CANNOT_RUN
