@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import DistributionFinder, MetadataPathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 __all__ = ["VERSION", "install", "missing", "uninstall"]
 
@@ -32,22 +32,16 @@ _MODULES = (
     ".ops.triton.rotary",
 )
 _EXTENSION = "flash_attn_2_cuda"
-_FILES = {
-    "METADATA": f"Metadata-Version: 2.1\nName: flash-attn\nVersion: {VERSION}\nSummary: {_OURS}\n",
-    "top_level.txt": f"{_NAME}\n",
-}
+# flash-attention 3 has one module, which programs know by these names.
+_NAMES_3 = ("flash_attn_3", "flash_attn_3.flash_attn_interface", "flash_attn_interface")
+_OURS_3 = f"{_OURS}.flash_attn_3"
+# What is said of installed packages: folders with the metadata of flash-attn, and of flash-attention 3.
+_SITE = Path(__file__).with_name("_site")
 # Answers about installed packages that transformers keeps, by their names in transformers.utils.import_utils.
-_KEPT_ANSWERS = ("_package_distribution_mapping", "is_flash_attn_2_available", "is_flash_attn_4_available")
-
-
-class _Distribution(importlib.metadata.Distribution):
-    """What `importlib.metadata` says of flash-attn."""
-
-    def read_text(self, filename: str) -> str | None:
-        return _FILES.get(filename)
-
-    def locate_file(self, path: Any) -> Any:
-        return Path(__file__).parents[2] / path
+_KEPT_ANSWERS = (
+    "_package_distribution_mapping", "is_flash_attn_2_available", "is_flash_attn_3_available",
+    "is_flash_attn_4_available",
+)  # fmt: skip
 
 
 def missing(name: str) -> str:
@@ -72,10 +66,12 @@ class _Finder(MetaPathFinder):
                 raise ModuleNotFoundError(missing(name), name=f"{_NAME}.{name}")
         return None
 
-    def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
-        name = getattr(context, "name", None)
-        if name is None or name.lower().replace("-", "_").replace(".", "_") == _NAME:
-            yield _Distribution()
+    def find_distributions(
+        self, context: DistributionFinder.Context | None = None
+    ) -> Iterable[importlib.metadata.Distribution]:
+        folders = [str(_SITE), str(_SITE / "3")][: 1 + ("flash_attn_3" in sys.modules)]
+        asked = DistributionFinder.Context(name=getattr(context, "name", None), path=folders)
+        return MetadataPathFinder.find_distributions(asked)
 
 
 _finder = _Finder()
@@ -95,25 +91,36 @@ def _forget_answers() -> None:
         table.update(importlib.metadata.packages_distributions())
 
 
-def _ours() -> dict[str, ModuleType]:
+def _ours(flash_attn_3: bool) -> dict[str, ModuleType]:
     """Return our modules by the names that flash-attn has them under."""
     modules = {_NAME + module: importlib.import_module(_OURS + module) for module in _MODULES}
-    return modules | {_EXTENSION: importlib.import_module(f"{_OURS}.{_EXTENSION}")}
+    modules[_EXTENSION] = importlib.import_module(f"{_OURS}.{_EXTENSION}")
+    if flash_attn_3:
+        modules |= dict.fromkeys(_NAMES_3, importlib.import_module(_OURS_3))
+    return modules
 
 
-def install() -> None:
+def install(*, flash_attn_3: bool = False) -> None:
     """Make ``import flash_attn`` find `pyfa_rocm.flash_attn` in this process, ahead of an installed one.
 
     Its modules that are here too, and ``flash_attn_2_cuda``; other modules and names of flash-attn raise an
     ImportError that says what there is. The operators ``torch.ops.flash_attn._flash_attn_forward`` and so on
     are defined, unless they are already. ``importlib.metadata.version("flash-attn")`` is that of the
     flash-attn whose functions these are, so that programs which ask before they import, as transformers does,
-    find it. Again is no error.
+    find it. Again is no error. ``pyfa-rocm flash-attn -- PROGRAM`` does this in a program that cannot be
+    changed, and in the Python processes that it starts.
+
+    Parameters
+    ----------
+    flash_attn_3 : bool
+        Whether ``import flash_attn_interface`` and ``import flash_attn_3`` find
+        `pyfa_rocm.flash_attn.flash_attn_3`. Many programs take these, where they find them, instead of
+        flash-attn, and some of them expect what betas of flash-attention 3 returned.
 
     Raises
     ------
     RuntimeError
-        Another flash_attn, or flash_attn_2_cuda, has been imported: what holds its functions would keep them.
+        Another module of these names has been imported: what holds its functions would keep them.
 
     Notes
     -----
@@ -128,13 +135,13 @@ def install() -> None:
     True
     >>> pyfa_rocm.flash_attn.uninstall()
     """
-    ours = _ours()
-    for name in (_NAME, _EXTENSION):
+    ours = _ours(flash_attn_3)
+    for name in ours:
         other = sys.modules.get(name, ours[name])
-        if other is not ours[name]:
+        if other is not ours[name] and "." not in name:
             raise RuntimeError(
                 f"{name}: got one already imported ({getattr(other, '__file__', None)}), expected none: call "
-                "pyfa_rocm.flash_attn.install() before the first import of flash_attn"
+                f"pyfa_rocm.flash_attn.install() before the first import of {name}"
             )
     sys.modules.update(ours)
     importlib.import_module(f"{_OURS}._private").define(_NAME)
@@ -148,7 +155,7 @@ def uninstall() -> None:
 
     What was imported from it stays in use where it is. Operators stay until another flash_attn defines them.
     """
-    for name, module in _ours().items():
+    for name, module in _ours(flash_attn_3=True).items():
         if sys.modules.get(name) is module:
             del sys.modules[name]
     if _finder in sys.meta_path:

@@ -87,7 +87,7 @@ def _unpacked(packed: Any, name: str, dim: int) -> Any:
     return packed.unbind(dim)
 
 
-def _call(
+def call(
     function: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, dropout_p: float,
     softmax_scale: float | None, softcap: float, return_attn_probs: bool, **options: Any,
 ) -> Any:  # fmt: skip
@@ -180,7 +180,7 @@ def flash_attn_func(
     >>> flash_attn_func(q, k, v, causal=True).shape
     torch.Size([1, 64, 2, 128])
     """
-    return _call(
+    return call(
         functional.flash_attn_func, q, k, v, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
         window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
         deterministic=deterministic, return_attn_probs=return_attn_probs,
@@ -283,7 +283,7 @@ def flash_attn_varlen_func(
             window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes, block_table=block_table,
             return_attn_probs=return_attn_probs,
         )  # fmt: skip
-    return _call(
+    return call(
         functional.flash_attn_varlen_func, q, k, v, cu_seqlens_q, cu_seqlens_k,
         number(max_seqlen_q), number(max_seqlen_k),
         dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
