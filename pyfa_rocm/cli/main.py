@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from pyfa_rocm.cli import demo, device, info, paths, prove
+from pyfa_rocm.cli import demo, device, flash_attn, info, paths, prove
 from pyfa_rocm.cli.bench import command as bench
 from pyfa_rocm.errors import FmhaError
 
@@ -19,7 +19,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="pyfa-rocm", description="Attention on AMD GPUs, or on the software device."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    modules = {"info": info, "prove": prove, "demo": demo, "bench": bench, "paths": paths, "device": device}
+    modules = {
+        "info": info, "prove": prove, "demo": demo, "bench": bench, "paths": paths, "device": device,
+        "flash-attn": flash_attn,
+    }  # fmt: skip
     for name, module in modules.items():
         summary = (module.__doc__ or "").splitlines()[0]
         command = commands.add_parser(name, help=summary, description=summary)
@@ -30,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     prove.add_arguments(commands.choices["prove"])
     paths.add_arguments(commands.choices["paths"])
     device.add_arguments(commands.choices["device"])
+    flash_attn.add_arguments(commands.choices["flash-attn"])
     return parser
 
 
