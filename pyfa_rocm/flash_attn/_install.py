@@ -13,7 +13,7 @@ from importlib.metadata import DistributionFinder, MetadataPathFinder
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["VERSION", "install", "missing", "uninstall"]
+__all__ = ["VERSION", "install", "missing", "missing_3", "uninstall"]
 
 VERSION = "2.8.3"
 _NAME = "flash_attn"
@@ -54,16 +54,26 @@ def missing(name: str) -> str:
     )
 
 
+def missing_3(name: str) -> str:
+    """Return what to say of a part of flash-attention 3 that is not here."""
+    functions = ", ".join(importlib.import_module(_OURS_3).__all__)
+    return (
+        f"flash_attn_interface.{name}: not part of {_OURS_3}, which is in flash-attention 3's place here; it "
+        f"has {functions}"
+    )
+
+
 class _Finder(MetaPathFinder):
     """Finds the distribution, and says of modules that there are none; ours are in sys.modules already."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        for package in (_NAME, _OURS):
+        for package in (_NAMES_3[0], _OURS_3, _NAME, _OURS):
             if fullname.startswith(package + ".") and PathFinder.find_spec(fullname, path) is None:
                 name = fullname.removeprefix(package + ".")
-                raise ModuleNotFoundError(missing(name), name=f"{_NAME}.{name}")
+                say = missing_3 if package in (_NAMES_3[0], _OURS_3) else missing
+                raise ModuleNotFoundError(say(name), name=f"{_NAME}.{name}")
         return None
 
     def find_distributions(

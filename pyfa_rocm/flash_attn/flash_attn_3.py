@@ -11,8 +11,9 @@ are copied, and autocast casts q, k and v of calls without a cache.
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -20,6 +21,7 @@ from pyfa_rocm._call.params import FP8
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.flash_attn._cached import attend
 from pyfa_rocm.flash_attn._functions import applied, number, require_inputs
+from pyfa_rocm.flash_attn._install import missing_3
 from pyfa_rocm.flash_attn.flash_attn_interface import call
 from pyfa_rocm.torch import flash_attn_merge, functional
 from pyfa_rocm.torch._tensors import require_tensors
@@ -423,8 +425,6 @@ def _attention(
     require_inputs(dims, **dict(zip("qkv", inputs, strict=True)))
     if qv is not None:
         inputs = _with_qv(inputs[0], inputs[1], inputs[2], qv)
-    if inputs[0].dtype in _FP8:
-        options["out_dtype"] = torch.bfloat16
     for name, x in zip("qkv", descales, strict=True):
         if x is not None:
             options[f"{name}_descale"] = _one_of(f"{name}_descale", x)
@@ -483,8 +483,7 @@ FlashAttnFunc = applied("FlashAttnFunc", flash_attn_func)
 FlashAttnQKVPackedFunc = applied("FlashAttnQKVPackedFunc", flash_attn_qkvpacked_func)
 
 
-def __getattr__(name: str) -> NoReturn:
-    raise AttributeError(
-        f"flash_attn_interface.{name}: not part of {__name__}, which is in flash-attention 3's place here; "
-        f"it has {', '.join(__all__)}"
-    )
+def __getattr__(name: str) -> Any:
+    if name in ("_flash_attn_forward", "_flash_attn_backward"):  # of a module that imports this one
+        return getattr(importlib.import_module("pyfa_rocm.flash_attn._private_3"), name)
+    raise AttributeError(missing_3(name))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""transformers' attn_implementation="flash_attention_2" over its paged cache, by the drop-in."""
+"""transformers' "flash_attention_2" and "flash_attention_3" over its paged cache, by the drop-in."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from adapters.with_transformers.transformers_cases import COMMON, VOCABULARY
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from pyfa_rocm import flash_attn
+from pyfa_rocm.flash_attn import flash_attn_3
 
 STEPS = 5
 _IMPORTS = "transformers.utils.import_utils"
@@ -23,12 +24,19 @@ _FUNCTIONS = "transformers.modeling_flash_attention_utils"
 _BATCHING = "transformers.generation.continuous_batching.initialization"
 
 
+@pytest.fixture(params=[2, 3])
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+def calls(monkeypatch: pytest.MonkeyPatch, version: int) -> Iterator[Counter[str]]:
     """Put the drop-in where flash-attn would be, as on a card; count the calls of its functions."""
     imports, functions = importlib.import_module(_IMPORTS), importlib.import_module(_FUNCTIONS)
     monkeypatch.setattr(imports, "is_torch_cuda_available", lambda: True)
-    monkeypatch.setattr(importlib.import_module(_BATCHING), "is_torch_xpu_available", lambda: True)
+    batching = importlib.import_module(_BATCHING)
+    monkeypatch.setattr(batching, "is_torch_xpu_available", lambda: True)
+    monkeypatch.setattr(batching, "is_flash_attention_requested", lambda *_, **__: True)
     # transformers keeps the functions that it found: forget them.
     for name in dir(functions):
         if name == "_loaded_implementation" or (name.startswith("_") and name.endswith("_fn")):
@@ -36,22 +44,21 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     counts: Counter[str] = Counter()
 
     def count(name: str) -> None:
-        function = getattr(flash_attn, name)
+        module = flash_attn_3 if version == 3 else flash_attn
+        function = getattr(module, name)
 
         @functools.wraps(function)
         def counted(*args: Any, **options: Any) -> Any:
             counts[name] += 1
             return function(*args, **options)
 
-        monkeypatch.setattr(flash_attn, name, counted)
+        monkeypatch.setattr(module, name, counted)
 
     for name in ("flash_attn_varlen_func", "flash_attn_with_kvcache"):
         count(name)
-    imports.is_flash_attn_2_available.cache_clear()
-    flash_attn.install()
+    flash_attn.install(flash_attn_3=version == 3)
     yield counts
     flash_attn.uninstall()
-    imports.is_flash_attn_2_available.cache_clear()
 
 
 def model_like(model: Any, attention: str, dtype: torch.dtype) -> Any:
@@ -62,11 +69,11 @@ def model_like(model: Any, attention: str, dtype: torch.dtype) -> Any:
 
 
 @pytest.mark.parametrize("page_size", [16, 256])
-def test_generates(calls: Counter[str], page_size: int) -> None:
+def test_generates(calls: Counter[str], version: int, page_size: int) -> None:
     """Prompts are packed sequences; once all sequences decode, steps append to pages in place."""
     torch.manual_seed(0)
     plain = transformers.LlamaForCausalLM(transformers.LlamaConfig(**COMMON)).eval()
-    model = model_like(plain, "flash_attention_2", torch.float16)
+    model = model_like(plain, f"flash_attention_{version}", torch.float16)
     random = torch.Generator().manual_seed(1)
     requests = [torch.randint(2, VOCABULARY, (n,), generator=random).tolist() for n in (5, 16, 30)]
     results = model.generate_batch(

@@ -16,6 +16,7 @@ import transformers
 from adapters.with_transformers.transformers_cases import Checked, Models, ids, padding, register
 
 from pyfa_rocm import flash_attn
+from pyfa_rocm.flash_attn import flash_attn_3
 
 
 @pytest.fixture
@@ -97,8 +98,11 @@ def test_encoders(checked: Checked, kind: str, side: str) -> None:
     models.check(mask.bool(), input_ids=ids(3, 40), attention_mask=mask)
 
 
+@pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("form", ["padded", "packed"])
-def test_flash_attention_2(monkeypatch: pytest.MonkeyPatch, registered: Checked, form: str) -> None:
+def test_flash_attention(
+    monkeypatch: pytest.MonkeyPatch, registered: Checked, form: str, version: int
+) -> None:
     """transformers' own use of flash-attn, which it finds in the drop-in; it would want a card, too."""
     utils = importlib.import_module("transformers.utils.import_utils")
     monkeypatch.setattr(utils, "is_torch_cuda_available", lambda: True)
@@ -110,10 +114,11 @@ def test_flash_attention_2(monkeypatch: pytest.MonkeyPatch, registered: Checked,
         positions = torch.cat([torch.arange(n) for n in (25, 1, 14)])[None]
         inputs = {"input_ids": ids(1, 40), "position_ids": positions}
     tokens = inputs.get("attention_mask", torch.ones(1, 40)).bool()
-    flash_attn.install()
+    flash_attn.install(flash_attn_3=version == 3)
     try:
-        Models("LlamaForCausalLM", torch.bfloat16, "flash_attention_2").check(
-            tokens, **inputs, use_cache=False
-        )
+        models = Models("LlamaForCausalLM", torch.bfloat16, f"flash_attention_{version}")
+        models.check(tokens, **inputs, use_cache=False)
+        used = importlib.import_module("transformers.modeling_flash_attention_utils")._flash_varlen_fn
+        assert used is (flash_attn_3 if version == 3 else flash_attn).flash_attn_varlen_func
     finally:
         flash_attn.uninstall()

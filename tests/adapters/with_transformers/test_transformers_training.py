@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Small models train with attn_implementation="pyfa_rocm", and with "flash_attention_2" through the drop-in.
+"""Small models train with attn_implementation="pyfa_rocm", and with flash-attn's through the drop-in.
 
 Each is trained three times from the same weights: eagerly in float32, and under autocast eagerly and with
 ours. Losses of tokens, gradients of parameters and the parameters after some steps may be as far from
@@ -139,23 +139,23 @@ def test_gemma_without_softcap() -> None:
     compare(exact, eager, Run(model, inputs, "pyfa_rocm", torch.bfloat16))
 
 
-@pytest.fixture
-def flash_attention_2(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(params=["flash_attention_2", "flash_attention_3"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """transformers' own use of flash-attn, which it finds in the drop-in; it would want a card, too."""
     utils = importlib.import_module("transformers.utils.import_utils")
     monkeypatch.setattr(utils, "is_torch_cuda_available", lambda: True)
     monkeypatch.setattr(transformers.PreTrainedModel, "_flash_attn_can_dispatch", lambda *_, **__: True)
-    flash_attn.install()
-    yield
+    flash_attn.install(flash_attn_3=request.param == "flash_attention_3")
+    yield request.param
     flash_attn.uninstall()
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_flash_attention_2(flash_attention_2: None, form: str) -> None:
+def test_flash_attention(implementation: str, form: str) -> None:
     model, inputs = made("LlamaForCausalLM"), FORMS[form]
     exact = Run(model, inputs, "eager", None, 1)
     eager = Run(model, inputs, "eager", torch.bfloat16, 1)
-    ours = Run(model, inputs, "flash_attention_2", torch.bfloat16, 1)
+    ours = Run(model, inputs, implementation, torch.bfloat16, 1)
     for name in exact.gradients:
         allowed = 2 * off(eager.gradients[name], exact.gradients[name])
         assert off(ours.gradients[name], exact.gradients[name]) <= allowed, name
