@@ -90,7 +90,8 @@ impl<'a, const RANK: usize> KvAppend<'a, RANK> {
             seqused_k: lengths.tensor.data.cast(),
             ..Default::default()
         };
-        let cache = cache.in_c(batch, k.layout.device, lengths)?;
+        let (cache, capacity) = cache.in_c(batch, k.layout.device)?;
+        lengths.check(batch, k.layout.device, capacity)?;
         Ok(KvAppend { params, cache, tokens: of_k, like: *k, operands: PhantomData })
     }
 

@@ -72,8 +72,8 @@ impl<'a> KvCache<'a> {
         &self.v.layout
     }
 
-    /// Checks the cache against a call's sequences, and lengths in it.
-    pub(crate) fn in_c(&self, batch: usize, device: i32, lengths: &CacheLens<'_>) -> Result<sys::fmha_cache> {
+    /// Checks the cache against a call's sequences. Also returns how many tokens of one it can have.
+    pub(crate) fn in_c(&self, batch: usize, device: i32) -> Result<(sys::fmha_cache, usize)> {
         let (k, v) = (&self.k.layout, &self.v.layout);
         let [pages, page_size, heads, _] = k.shape;
         v.require_shape("v_cache", [pages, page_size, heads, v.shape[3]], "as k_cache")?;
@@ -115,8 +115,7 @@ impl<'a> KvCache<'a> {
             cache.k_scale = cache_scale("k_scale", k_scale, shape, device)?;
             cache.v_scale = cache_scale("v_scale", v_scale, shape, device)?;
         }
-        lengths.check(batch, device, capacity)?;
-        Ok(cache)
+        Ok((cache, capacity))
     }
 }
 
@@ -164,21 +163,25 @@ impl<'a> CacheLens<'a> {
         CacheLens { tensor, longest }
     }
 
-    fn check(&self, batch: usize, device: i32, capacity: usize) -> Result<()> {
+    pub(crate) fn check(&self, batch: usize, device: i32, capacity: usize) -> Result<()> {
         let layout = &self.tensor.layout;
         layout.require_integers("cache_seqlens")?;
         layout.require_shape("cache_seqlens", [batch], "(batch)")?;
         layout.require_contiguous_last("cache_seqlens")?;
         layout.require_device("cache_seqlens", device)?;
-        if self.longest > capacity {
-            let longest = self.longest;
-            return Err(Error::invalid(format!(
-                "cache_seqlens: got a longest of {longest} tokens, expected at most {capacity}, which the cache \
-                 can have of a sequence"
-            )));
-        }
-        Ok(())
+        require_room("cache_seqlens", self.longest, capacity)
     }
+}
+
+/// Raises unless a cache can have so many tokens of a sequence.
+pub(crate) fn require_room(name: &str, longest: usize, capacity: usize) -> Result<()> {
+    if longest > capacity {
+        return Err(Error::invalid(format!(
+            "{name}: got a longest of {longest} tokens, expected at most {capacity}, which the cache can have of a \
+             sequence"
+        )));
+    }
+    Ok(())
 }
 
 /// Device memory for intermediate results, of one call at a time.

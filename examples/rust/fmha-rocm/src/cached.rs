@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attention over a KV cache that is ready but for its output.
 use crate::attention::{integer, Attention, Kernel, Options};
-use crate::cache::{CacheLens, KvCache, Workspace};
+use crate::cache::{require_room, CacheLens, KvCache, Workspace};
 use crate::error::{check, Error, Result};
 use crate::tensor::{DType, SeqLens, Stream, Tensor, TensorMut};
 use fmha_rocm_sys as sys;
@@ -33,7 +33,8 @@ impl<'a> CachedAttention<'a, 4> {
         options: Options<'_, 'a>,
     ) -> Result<Self> {
         let [batch, seqlen_q, ..] = q.layout.shape;
-        let mut call = CachedAttention::new(q, batch, cache, lengths, options)?;
+        let (mut call, capacity) = CachedAttention::new(q, batch, cache, options)?;
+        call.set_lengths(batch, lengths, capacity)?;
         call.attention.params.batch = integer("q", batch)?;
         call.attention.params.seqlen_q = integer("q", seqlen_q)?;
         Ok(call)
@@ -55,7 +56,27 @@ impl<'a> CachedAttention<'a, 3> {
         options: Options<'_, 'a>,
     ) -> Result<Self> {
         let batch = seqlens_q.tensor.layout.shape[0].saturating_sub(1);
-        let mut call = CachedAttention::new(q, batch, cache, lengths, options)?;
+        let (mut call, capacity) = CachedAttention::new(q, batch, cache, options)?;
+        call.set_lengths(batch, lengths, capacity)?;
+        call.attention.set_packed_queries(q, seqlens_q, max_seqlen_q)?;
+        Ok(call)
+    }
+
+    /// The lengths in the cache are cumulative, as those of the queries are.
+    pub(crate) fn packed_cumulative(
+        q: &Tensor<'a, 3>,
+        cache: &KvCache<'a>,
+        [seqlens_q, seqlens_k]: [&SeqLens<'a>; 2],
+        [max_seqlen_q, max_seqlen_k]: [usize; 2],
+        options: Options<'_, 'a>,
+    ) -> Result<Self> {
+        let numbers = seqlens_q.tensor.layout.shape;
+        let (mut call, capacity) = CachedAttention::new(q, numbers[0].saturating_sub(1), cache, options)?;
+        // The rows of the cache are pages: no number of them bounds the last of the cumulative lengths.
+        seqlens_k.check("seqlens_k", numbers, usize::MAX, call.attention.device)?;
+        require_room("max_seqlen_k", max_seqlen_k, capacity)?;
+        call.attention.params.seqlen_k = integer("max_seqlen_k", max_seqlen_k)?;
+        call.attention.params.cu_seqlens_k = seqlens_k.tensor.data.cast();
         call.attention.set_packed_queries(q, seqlens_q, max_seqlen_q)?;
         Ok(call)
     }
@@ -68,22 +89,29 @@ impl<'a> CachedAttention<'a, 3> {
 }
 
 impl<'a, const RANK: usize> CachedAttention<'a, RANK> {
+    /// All but lengths and batch. Also returns how many tokens of a sequence the cache can have.
     fn new(
         q: &Tensor<'a, RANK>,
         batch: usize,
         cache: &KvCache<'a>,
-        lengths: &CacheLens<'a>,
         options: Options<'_, 'a>,
-    ) -> Result<Self> {
+    ) -> Result<(Self, usize)> {
         let (k, v) = (cache.k(), cache.v());
         let mut like_q = k.shape;
         like_q[3] = q.layout.shape[RANK - 1];
         k.require_shape("k_cache", like_q, "with the head size of q")?;
-        let mut attention = Attention::of_query(q, k.shape[2], v.shape[3], options)?;
-        let cache = cache.in_c(batch, attention.device, lengths)?;
-        attention.params.seqlen_k = integer("cache_seqlens", lengths.longest)?;
-        attention.params.seqused_k = lengths.tensor.data.cast();
-        Ok(CachedAttention { attention, cache, sinks: std::ptr::null(), num_splits: 0, seqlen_new: 0 })
+        let attention = Attention::of_query(q, k.shape[2], v.shape[3], options)?;
+        let (cache, capacity) = cache.in_c(batch, attention.device)?;
+        let call =
+            CachedAttention { attention, cache, sinks: std::ptr::null(), num_splits: 0, seqlen_new: 0 };
+        Ok((call, capacity))
+    }
+
+    fn set_lengths(&mut self, batch: usize, lengths: &CacheLens<'a>, capacity: usize) -> Result<()> {
+        lengths.check(batch, self.attention.device, capacity)?;
+        self.attention.params.seqlen_k = integer("cache_seqlens", lengths.longest)?;
+        self.attention.params.seqused_k = lengths.tensor.data.cast();
+        Ok(())
     }
 
     /// With the window of [`flash_attn_windowed`](crate::flash_attn_windowed).

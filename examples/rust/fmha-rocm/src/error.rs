@@ -48,6 +48,10 @@ impl Error {
         Error { status: Status::InvalidArgument, message }
     }
 
+    pub(crate) fn unsupported(message: String) -> Self {
+        Error { status: Status::Unsupported, message }
+    }
+
     /// The failure that the library reported last on this thread.
     pub(crate) fn last(status: sys::fmha_status) -> Self {
         // SAFETY: never NULL, and valid until this thread's next failure: it is copied here.

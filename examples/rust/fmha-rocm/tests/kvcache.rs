@@ -130,6 +130,55 @@ fn packed() -> Outcome {
     Ok(())
 }
 
+/// The cache of a problem by candle's arguments, after an append.
+fn run_candle(problem: Problem, page_size: usize, change: impl Fn(&mut [usize; 4])) -> Outcome {
+    let mut data = Data::new(problem.clone(), 6)?;
+    let store = Store::new(&problem, Some(page_size))?;
+    let (mut cache, [before, _]) = (store.cache(), store.lengths());
+    let ((max_q, max_k), (left, right)) = (problem.longest(), problem.window);
+    let mut x = data.packed();
+    let [lens_q, lens_k] = x.seqlens;
+    flash_attn_kv_append_varlen(&mut cache, &x.k, &x.v, &lens_k, max_k, &before)?.run(&Stream::NULL)?;
+    let (numbers, width) = store.table.as_ref().unwrap();
+    let mut sizes = [page_size, max_k, problem.batch(), 0];
+    change(&mut sizes);
+    let [page_size, max_k, batch, ranges] = sizes;
+    // SAFETY: as in Store::cache.
+    let call = unsafe {
+        let layout = Layout::contiguous(store.shape, store.dtype);
+        let [k, v] = [&store.k, &store.v].map(|x| Tensor::from_raw_parts(x.data(), layout));
+        let table = Tensor::from_raw_parts(numbers.data(), Layout::contiguous([batch, *width], DType::U32));
+        let prefixes =
+            Tensor::from_raw_parts(numbers.data(), Layout::contiguous([batch, ranges, 2], DType::U32));
+        let prefixes = if ranges > 0 { Some(&prefixes) } else { None };
+        let (scale, softcap) = (problem.scale, Some(problem.softcap));
+        flash_attn_varlen_paged_windowed(
+            &x.q, &k, &v, &lens_q, &lens_k, &table, prefixes, max_q, max_k, scale, left, right, page_size,
+            softcap,
+        )
+    };
+    run(call?.lse(&mut x.lse)?, &mut x.out)?;
+    self::right(&data)
+}
+
+#[test]
+fn candles_pages() -> Outcome {
+    let windowed = (Some(20), Some(3));
+    for (page_size, window, softcap) in [(256, CAUSAL, 0.0), (1, (None, None), 0.0), (16, windowed, 2.0)] {
+        run_candle(Problem { window, softcap, ..problem(DType::F16, 128, &LENGTHS) }, page_size, |_| ())?;
+    }
+    let refused = |change: fn(&mut [usize; 4]), words: &str| {
+        let error =
+            run_candle(problem(DType::F16, 64, &LENGTHS), 64, change).expect_err("an error").to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    refused(|x| x[0] = 32, "page_block_size: got 32, expected 64, which k has");
+    refused(|x| x[1] = 900, "max_seqlen_k: got a longest of 900 tokens, expected at most 192");
+    refused(|x| x[3] = 1, "mm_prefix_ranges: got a tensor, expected None");
+    refused(|x| x[2] = 2, "block_table: got shape [2, 3], expected [5, 3]");
+    Ok(())
+}
+
 #[test]
 fn options() -> Outcome {
     let window = (Some(20), Some(3));
