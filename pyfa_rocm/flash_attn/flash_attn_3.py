@@ -79,7 +79,7 @@ def flash_attn_func(
         Whether query i sees only keys up to ``i + seqlen_k - seqlen_q``.
     qv : torch.Tensor, (batch, seqlen_q, nhead_q, hdim_v), optional
         Queries of the values, whose product with v is added to the scores. k and v are copied into one
-        tensor, unless k lies behind v in one already.
+        tensor, unless k lies behind v in one already and nothing is compiled.
     q_descale, k_descale, v_descale : torch.Tensor, float32 (batch, nhead_k), optional
         Factors on 8-bit floats. The elements of each must be equal; the call waits for the device to know.
     window_size : (int, int)
@@ -442,12 +442,18 @@ def _with_qv(
             f"qv: got shape {tuple(qv.shape)}, expected {(*q.shape[:-1], v.shape[-1])}: q's, with hdim_v"
         )
     hdim_v = v.shape[-1]
-    behind = k.data_ptr() == v.data_ptr() + hdim_v * v.element_size() and k.stride() == v.stride()
-    if behind and k.shape[:-1] == v.shape[:-1] and not (k.requires_grad or v.requires_grad):
-        keys = v.as_strided((*v.shape[:-1], hdim_v + k.shape[-1]), v.stride())
-    else:
-        keys = torch.cat([v, k], -1)
+    keys = _in_one(v, k)
     return torch.cat([qv, q], -1), keys, keys[..., :hdim_v]
+
+
+def _in_one(v: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """Return v and k behind one another: the tensor whose parts they are, or a copy."""
+    if not torch.compiler.is_compiling() and not (k.requires_grad or v.requires_grad):  # compiled: no address
+        same = k.untyped_storage().data_ptr() == v.untyped_storage().data_ptr()
+        behind = same and k.storage_offset() == v.storage_offset() + v.shape[-1]
+        if behind and k.dtype == v.dtype and k.stride() == v.stride() and k.shape[:-1] == v.shape[:-1]:
+            return v.as_strided((*v.shape[:-1], v.shape[-1] + k.shape[-1]), v.stride())
+    return torch.cat([v, k], -1)
 
 
 def _one_of(name: str, x: torch.Tensor) -> float:

@@ -316,6 +316,25 @@ def test_combine(dtype: torch.dtype) -> None:
     assert torch.equal(into, out)
 
 
+@pytest.mark.parametrize("form", ["func", "varlen", "cache", "qv", "private", "combine"])
+def test_compiles(form: str) -> None:
+    """One graph without a break, of the same bits."""
+    torch._dynamo.reset()
+    cu, length = starts((10, 30)), torch.tensor([20], dtype=torch.int32)
+    calls = {
+        "func": lambda q, k, v: f3.flash_attn_func(q, k, v, causal=True, return_attn_probs=True),
+        "varlen": lambda q, k, v: f3.flash_attn_varlen_func(q[0], k[0], v[0], cu, cu, 30, 30)[None],
+        "cache": lambda q, k, v: f3.flash_attn_with_kvcache(q[:, :1], k, v, cache_seqlens=length)[None],
+        "qv": lambda q, k, v: f3.flash_attn_func(q, k, v, qv=q, causal=True)[None],
+        "private": lambda q, k, v: f3._flash_attn_forward(q, k, v, causal=True),
+        "combine": lambda q, k, v: f3.flash_attn_combine(torch.stack([q, k]), torch.ones(2, 1, 40, 2)),
+    }
+    arrays = [draw(1, 40, 2, 64, seed=i) for i in range(3)]
+    compiled = torch.compile(calls[form], fullgraph=True, backend="aot_eager")(*arrays)
+    for got, want in zip(compiled, calls[form](*arrays), strict=True):
+        assert torch.equal(got, want)
+
+
 X = torch.ones(1, 16, 2, 64, dtype=torch.float16)
 CACHE = (X, X, X)
 plain, cached = f3.flash_attn_func, f3.flash_attn_with_kvcache
