@@ -26,8 +26,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Become the program; return only if there is none or it cannot be run."""
-    folders = [str(_SITE), str(_SITE / "3")][: 1 + args.fa3]
-    variables = {"PYTHONPATH": ":".join(folders)}
-    if args.replace:
-        variables["PYFA_ROCM_FLASH_ATTN_REPLACE"] = "1"
-    return run_program(args, variables)
+    words = [word for word in ("fa3", "replace") if getattr(args, word)]
+    return run_program(args, {"PYTHONPATH": str(_SITE), "PYFA_ROCM_FLASH_ATTN": ",".join(words)})

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.metadata import DistributionFinder, MetadataPathFinder
-from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from pyfa_rocm.flash_attn._site.pyfa_rocm_distributions import distributions
 
 __all__ = ["VERSION", "install", "missing", "missing_3", "uninstall"]
 
@@ -35,8 +36,6 @@ _EXTENSION = "flash_attn_2_cuda"
 # flash-attention 3 has one module, which programs know by these names.
 _NAMES_3 = ("flash_attn_3", "flash_attn_3.flash_attn_interface", "flash_attn_interface")
 _OURS_3 = f"{_OURS}.flash_attn_3"
-# What is said of installed packages: folders with the metadata of flash-attn, and of flash-attention 3.
-_SITE = Path(__file__).with_name("_site")
 # Answers about installed packages that transformers keeps, by their names in transformers.utils.import_utils.
 _KEPT_ANSWERS = (
     "_package_distribution_mapping", "is_flash_attn_2_available", "is_flash_attn_3_available",
@@ -76,12 +75,8 @@ class _Finder(MetaPathFinder):
                 raise ModuleNotFoundError(say(name), name=f"{_NAME}.{name}")
         return None
 
-    def find_distributions(
-        self, context: DistributionFinder.Context | None = None
-    ) -> Iterable[importlib.metadata.Distribution]:
-        folders = [str(_SITE), str(_SITE / "3")][: 1 + ("flash_attn_3" in sys.modules)]
-        asked = DistributionFinder.Context(name=getattr(context, "name", None), path=folders)
-        return MetadataPathFinder.find_distributions(asked)
+    def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
+        return distributions(getattr(context, "name", None), _NAMES_3[0] in sys.modules)
 
 
 _finder = _Finder()

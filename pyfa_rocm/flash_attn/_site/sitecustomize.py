@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Puts `pyfa_rocm.flash_attn` in flash-attn's place, in each Python that `pyfa-rocm flash-attn` starts.
 
-The command puts this folder on PYTHONPATH, so Python imports this file when it starts. The folders beside it
-answer queries for the installed version. Then the sitecustomize that this one hides runs, if there is one.
+The command puts this folder on PYTHONPATH, so Python imports this file when it starts. Then the sitecustomize
+that this one hides runs, if there is one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from importlib.util import module_from_spec
 from types import ModuleType
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib slows each start
-_OURS = (_HERE, os.path.join(_HERE, "3"))  # noqa: PTH118
-_HAS_3 = _OURS[1] in sys.path
+_WORDS = os.environ.get("PYFA_ROCM_FLASH_ATTN", "").split(",")
+_HAS_3 = "fa3" in _WORDS
 _NAMES = ("flash_attn", "flash_attn_2_cuda") + ("flash_attn_3", "flash_attn_interface") * _HAS_3
 
 
 def _other(name: str) -> ModuleSpec | None:
     """Return the spec of the module of this name that Python finds without this folder, or None."""
-    return PathFinder.find_spec(name, [path for path in sys.path if path not in _OURS])
+    return PathFinder.find_spec(name, [path for path in sys.path if path != _HERE])
 
 
 class _Finder:
@@ -30,6 +30,12 @@ class _Finder:
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         return ModuleSpec(name, _Loader, origin=_HERE) if name in _NAMES else None  # type: ignore[arg-type]
+
+    @staticmethod
+    def find_distributions(context: object = None) -> object:
+        from pyfa_rocm_distributions import distributions  # type: ignore[import-not-found]
+
+        return distributions(getattr(context, "name", None), _HAS_3)
 
 
 class _Loader:
@@ -46,7 +52,7 @@ class _Loader:
     def exec_module(module: ModuleType) -> None:
         name = module.__name__
         other = _other(name)
-        if other is not None and other.origin and os.environ.get("PYFA_ROCM_FLASH_ATTN_REPLACE") != "1":
+        if other is not None and other.origin and "replace" not in _WORDS:
             raise RuntimeError(
                 f"{name}: got one installed ({other.origin}), expected none under `pyfa-rocm flash-attn`: "
                 "uninstall it, or use `pyfa-rocm flash-attn --replace` to run pyfa_rocm's in its place"
@@ -62,6 +68,8 @@ class _Loader:
         from pyfa_rocm.flash_attn import install
 
         install(flash_attn_3=_HAS_3)
+        # It has a finder of its own.
+        sys.meta_path.remove(_Finder)
 
 
 sys.meta_path.insert(0, _Finder)

@@ -47,12 +47,14 @@ def python(code: str, *options: str, cwd: Path | None = None, **environment: str
 
 def test_without_a_program() -> None:
     """It prints what it would set, for a shell or as JSON."""
-    assert json.loads(output("--json")) == {"PYTHONPATH": str(SITE)}
-    assert json.loads(output("--json", "--fa3", "--replace")) == {
-        "PYTHONPATH": f"{SITE}:{SITE / '3'}",
-        "PYFA_ROCM_FLASH_ATTN_REPLACE": "1",
-    }
-    assert output("--fa3") == f'export PYTHONPATH={SITE}:{SITE / "3"}"${{PYTHONPATH:+:$PYTHONPATH}}"\n'
+    variables = {"PYTHONPATH": str(SITE), "PYFA_ROCM_FLASH_ATTN": ""}
+    assert json.loads(output("--json")) == variables
+    variables["PYFA_ROCM_FLASH_ATTN"] = "fa3,replace"
+    assert json.loads(output("--json", "--fa3", "--replace")) == variables
+    assert output("--fa3").splitlines() == [
+        f'export PYTHONPATH={SITE}"${{PYTHONPATH:+:$PYTHONPATH}}"',
+        "export PYFA_ROCM_FLASH_ATTN=fa3",
+    ]
     done = run("--json", "--", "true")
     assert done.returncode == 2
     assert done.stderr.startswith("pyfa-rocm flash-attn: --json: got the program 'true' too, expected")
