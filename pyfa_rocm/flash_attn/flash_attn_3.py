@@ -276,7 +276,7 @@ def flash_attn_with_kvcache(
     cu_seqlens_q : torch.Tensor, int32 (batch + 1), optional
         Where each sequence's queries start, and the end.
     cu_seqlens_k_new, rotary_seqlens
-        Only None: `pyfa_rocm.torch.flash_attn_kv_append` stores packed tokens, and rotates by positions.
+        Not read without `k`; only None with it.
     max_seqlen_q : int, optional
         The longest of packed queries.
     q_descale, k_descale, v_descale : torch.Tensor, float32 (batch, nhead_k), optional
@@ -313,10 +313,12 @@ def flash_attn_with_kvcache(
     torch.Size([2, 1, 4, 64])
     """
     _require_no_chunk(attention_chunk)
-    for name, x in (("cu_seqlens_k_new", cu_seqlens_k_new), ("rotary_seqlens", rotary_seqlens)):
-        _refuse(name, x)
-    if qv is not None:
-        _refuse("k", k, " with qv")
+    if k is not None:
+        for name, x in (
+            ("cu_seqlens_k_new", cu_seqlens_k_new), ("rotary_seqlens", rotary_seqlens), ("qv", qv),
+            ("cu_seqlens_q", cu_seqlens_q),
+        ):  # fmt: skip
+            _refuse_with_new(name, x)
     dims = "(batch, seqlen_q, nhead, hdim)" if cu_seqlens_q is None else "(total_q, nhead, hdim)"
     require_inputs(dims, q=q)
     require_inputs("(pages or batch, tokens, nhead_k, hdim)", k_cache=k_cache, v_cache=v_cache)
@@ -476,10 +478,10 @@ def _require_no_chunk(attention_chunk: int) -> None:
         )
 
 
-def _refuse(name: str, x: Any, when: str = "") -> None:
+def _refuse_with_new(name: str, x: Any) -> None:
     if x is not None:
         raise UnsupportedError(
-            f"{name}: got a tensor{when}, expected None: store the new tokens by "
+            f"{name}: got a tensor with k, expected None: store the new tokens by "
             "pyfa_rocm.torch.flash_attn_kv_append first, and attend without them"
         )
 

@@ -68,8 +68,8 @@ class _Loader:
         from pyfa_rocm.flash_attn import install
 
         install(flash_attn_3=_HAS_3)
-        # It has a finder of its own.
-        sys.meta_path.remove(_Finder)
+        if _Finder in sys.meta_path:  # install() has put one of its own there
+            sys.meta_path.remove(_Finder)
 
 
 sys.meta_path.insert(0, _Finder)

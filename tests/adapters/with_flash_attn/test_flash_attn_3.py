@@ -236,7 +236,7 @@ def test_cache_with_packed_queries() -> None:
     q, cu = arrays.pop("q"), torch.tensor([0, 3, 6], dtype=torch.int32)
     out, lse, *_ = f3.flash_attn_with_kvcache(
         q.flatten(0, 1), **arrays, page_table=table, cu_seqlens_q=cu, max_seqlen_q=3, causal=True,
-        return_softmax_lse=True,
+        return_softmax_lse=True, cu_seqlens_k_new=cu,  # as SGLang gives it, which has stored the keys
     )  # fmt: skip
     lse = lse.view(4, 2, 3).transpose(0, 1)
     judge(case, arrays | {"q": q, "block_table": table}, out.view(2, 3, 4, 64), lse)
@@ -342,11 +342,16 @@ REFUSED: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], 
     "chunk": (plain, CACHE, {"attention_chunk": 8}, UnsupportedError, "attention_chunk: got 8,"),
     "chunk_cache": (cached, CACHE, {"attention_chunk": 8}, UnsupportedError, "attention_ch"),
     "new_lengths": (
-        cached, CACHE, {"cu_seqlens_k_new": X}, UnsupportedError,
-        r"cu_seqlens_k_new: got a tensor, expected None: .*pyfa_rocm\.torch\.flash_attn_kv_append",
+        cached, CACHE, {"k": X, "v": X, "cu_seqlens_k_new": X}, UnsupportedError,
+        r"cu_seqlens_k_new: got a tensor with k, expected None: .*pyfa_rocm\.torch\.flash_attn_kv_append",
     ),
-    "rotary": (cached, CACHE, {"rotary_seqlens": X}, UnsupportedError, "rotary_seqlens: "),
-    "qv_new": (cached, CACHE, {"k": X, "v": X, "qv": X}, UnsupportedError, "k: .* with qv"),
+    "rotary": (
+        cached, CACHE, {"k": X, "v": X, "rotary_seqlens": X}, UnsupportedError, "rotary_seqlens: .* with k"
+    ),
+    "qv_new": (cached, CACHE, {"k": X, "v": X, "qv": X}, UnsupportedError, "qv: got a tensor with k"),
+    "packed_new": (
+        cached, (X[0], X, X), {"k": X, "v": X, "cu_seqlens_q": X}, UnsupportedError, "cu_seqlens_q: .* with k"
+    ),
     "q_descale": (cached, CACHE, {"q_descale": X}, InvalidArgumentError, "q_descale: got"),
     "qv": (plain, CACHE, {"qv": X[..., :8]}, InvalidArgumentError, r"qv: got shape \(1, 16, 2, 8"),
     "qkv": (f3.flash_attn_qkvpacked_func, (X,), {}, InvalidArgumentError, "qkv: got shape .* num_heads_q"),
