@@ -14,6 +14,7 @@ import torch
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.flash_attn import flash_attn_2_cuda as extension
 from pyfa_rocm.flash_attn import flash_attn_3 as public
+from pyfa_rocm.torch._tensors import require_tensors
 
 __all__ = ["_flash_attn_backward", "_flash_attn_forward"]
 
@@ -65,6 +66,8 @@ def _flash_attn_forward(
     Keys are in a cache if they are new, in pages, or of used lengths without starts; then this is
     `flash_attn_with_kvcache`, otherwise `flash_attn_varlen_func` with starts and `flash_attn_func` without.
     """
+    new = {"k_new": k_new, "v_new": v_new}  # betas had the scale here
+    require_tensors(**{name: x for name, x in new.items() if x is not None})
     out_ = out if out_ is None else out_
     options: dict[str, Any] = {
         "qv": qv, "q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale,
