@@ -50,21 +50,21 @@ class _Loader:
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        name = module.__name__
-        other = _other(name)
-        if other is not None and other.origin and "replace" not in _WORDS:
-            raise RuntimeError(
-                f"{name}: got one installed ({other.origin}), expected none under `pyfa-rocm flash-attn`: "
-                "uninstall it, or use `pyfa-rocm flash-attn --replace` to run pyfa_rocm's in its place"
-            )
+        for name in () if "replace" in _WORDS else _NAMES:
+            other = _other(name)
+            if other is not None and other.origin:
+                raise RuntimeError(
+                    f"{name}: got one installed ({other.origin}), expected none under `pyfa-rocm "
+                    "flash-attn`: uninstall it, or give `--replace` to run pyfa_rocm's in its place"
+                )
         try:
             import pyfa_rocm  # noqa: F401
         except ImportError as error:
             raise RuntimeError(
-                f"pyfa_rocm: got none in {sys.executable}, expected it there, for {name}: install it with "
-                "the pip of that Python"
+                f"pyfa_rocm: got none in {sys.executable}, expected it there, for {module.__name__}: install "
+                "it with the pip of that Python"
             ) from error
-        del sys.modules[name]
+        del sys.modules[module.__name__]
         from pyfa_rocm.flash_attn import install
 
         install(flash_attn_3=_HAS_3)

@@ -356,7 +356,7 @@ REFUSED: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], 
     "qv": (plain, CACHE, {"qv": X[..., :8]}, InvalidArgumentError, r"qv: got shape \(1, 16, 2, 8"),
     "qkv": (f3.flash_attn_qkvpacked_func, (X,), {}, InvalidArgumentError, "qkv: got shape .* num_heads_q"),
     "numpy": (plain, (np.ones(3), X, X), {}, TypeError, r"q: got ndarray, expected a torch"),
-    "beta": (private._flash_attn_forward, (X, X, X, 0.125, True), {}, TypeError, "k_new: got float, expected a"),
+    "beta": (private._flash_attn_forward, (X, X, X, 0.125, True), {}, TypeError, "k_new: got float, exp"),
     "used": (
         private._flash_attn_backward, (X, X, X, X, X, X), {"sequed_q": X}, UnsupportedError, "sequed_q: got"
     ),
