@@ -81,7 +81,8 @@ def flash_attn_func(
         Queries of the values, whose product with v is added to the scores. k and v are copied into one
         tensor, unless k lies behind v in one already and nothing is compiled.
     q_descale, k_descale, v_descale : torch.Tensor, float32 (batch, nhead_k), optional
-        Factors on 8-bit floats. The elements of each must be equal; the call waits for the device to know.
+        Factors on 8-bit floats, and not read with other types. The elements of each must be equal; the call
+        waits for the device to know.
     window_size : (int, int)
         Keys to the left and right of that one that a query sees; -1: all.
     attention_chunk : int
@@ -280,7 +281,7 @@ def flash_attn_with_kvcache(
     max_seqlen_q : int, optional
         The longest of packed queries.
     q_descale, k_descale, v_descale : torch.Tensor, float32 (batch, nhead_k), optional
-        Factors on 8-bit floats, of any values.
+        Factors on 8-bit floats, of any values; not read with other types.
     scheduler_metadata
         Not read.
 
@@ -323,22 +324,23 @@ def flash_attn_with_kvcache(
     require_inputs(dims, q=q)
     require_inputs("(pages or batch, tokens, nhead_k, hdim)", k_cache=k_cache, v_cache=v_cache)
     if q.dtype in _FP8:
+        if k_cache.dtype != q.dtype:
+            raise InvalidArgumentError(f"q: got {q.dtype}, expected that of k_cache, {k_cache.dtype}")
         descales = [x for x in (q_descale, k_descale) if x is not None]
         k_descale = functools.reduce(torch.mul, descales) if descales else None
         q, qv = q.bfloat16(), None if qv is None else qv.bfloat16()
-    elif q_descale is not None:
-        raise InvalidArgumentError(f"q_descale: got a tensor with q of {q.dtype}, expected None")
+    if k_cache.dtype not in _FP8:
+        k_descale = v_descale = None
     if qv is not None:
         q, k_cache, v_cache = _with_qv(q, k_cache, v_cache, qv)
-    packed = {}
-    if cu_seqlens_q is not None:
-        packed = {"cu_seqlens_q": cu_seqlens_q, "max_seqlen_q": number(max_seqlen_q)}
+    lengths = {"cu_seqlens_q": cu_seqlens_q, "max_seqlen_q": number(max_seqlen_q)}
+    packed = {} if cu_seqlens_q is None else lengths
     out, lse = attend(
         q, k_cache, v_cache, k, v, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
         softcap=softcap, rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_seqlens=cache_seqlens,
         cache_batch_idx=cache_batch_idx, cache_leftpad=cache_leftpad, block_table=page_table,
-        rotary_interleaved=rotary_interleaved, num_splits=min(num_splits, _MOST_SPLITS), k_scale=k_descale,
-        v_scale=v_descale, **packed,
+        rotary_interleaved=rotary_interleaved, num_splits=min(max(num_splits, 0), _MOST_SPLITS),
+        k_scale=k_descale, v_scale=v_descale, **packed,
     )  # fmt: skip
     return (out, lse, q.new_empty(0), q.new_empty(0)) if return_softmax_lse else out
 
@@ -428,7 +430,7 @@ def _attention(
     if qv is not None:
         inputs = _with_qv(inputs[0], inputs[1], inputs[2], qv)
     for name, x in zip("qkv", descales, strict=True):
-        if x is not None:
+        if x is not None and x.numel() and inputs[0].dtype in _FP8:
             options[f"{name}_descale"] = _one_of(f"{name}_descale", x)
     result = call(function, *inputs, *lengths, dropout_p=0.0, **options)
     return result[:2] if options["return_attn_probs"] else result
