@@ -14,14 +14,15 @@ PACKAGE = Path(pyfa_rocm.__file__).resolve().parent
 
 # Prints whose function it has, and whether that computes.
 ATTEND = """
-import sys
+import os
 import torch
 from flash_attn import flash_attn_func
 from flash_attn.bert_padding import unpad_input
 
 def attend(who):
     x = torch.ones(1, 4, 2, 64, dtype=torch.float16)
-    print(who, flash_attn_func.__module__, flash_attn_func(x, x, x, causal=True).sum().item(), flush=True)
+    line = f"{who} {flash_attn_func.__module__} {flash_attn_func(x, x, x, causal=True).sum().item()}"
+    os.write(1, (line + os.linesep).encode())  # in one piece, as processes share the pipe
 """
 # A program whose own process, a spawned one and another Python attend.
 PROGRAM = """
