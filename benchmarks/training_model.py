@@ -37,9 +37,9 @@ class Config:
     warmup, steps : int
         Steps before the timed ones, and timed steps.
     learning_rate : float
-        Of AdamW.
+        AdamW's rate.
     seed : int
-        Of parameters and tokens.
+        Seed of parameters and tokens.
     """
 
     batch: int

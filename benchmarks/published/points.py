@@ -35,8 +35,8 @@ class Point:
     implementation : str
         "aiter", "moonmath" or "ck".
     rounding : str
-        Of P to bfloat16: "rtz", "rtna", "rtne"; "" if the kernel has one only. For a backward pass "a16" or
-        "a32", the type in which dQ is added up.
+        Rounding of P to bfloat16: "rtz", "rtna", "rtne"; "" if the kernel has only one. For a backward pass
+        "a16" or "a32", the type in which dQ is added up.
     direction : str
         "forward" or "backward".
     tflops : float
@@ -46,7 +46,7 @@ class Point:
     matrix_busy, lds_busy : float or None
         Counters, from 0 to 1: the share of the launch in which the matrix cores and LDS work.
     copied_bytes : int
-        What a copy reads and writes that the source times with the kernel.
+        Bytes that a copy reads and writes, if the source times it with the kernel.
     """
 
     source: str

@@ -29,7 +29,7 @@ class BwdParams:
     dq, dk, dv : Strided
         Where to write the gradients, shaped like q, k and v.
     grad_dtype : str, optional
-        Of dq, dk, dv and dbias: that of `fwd`, which None means, or "float32".
+        Type of dq, dk, dv and dbias: "float32", or None for the type of `fwd`.
     accumulate : bool
         Whether the gradients are added to what dq, dk, dv and dbias hold.
     deterministic : bool

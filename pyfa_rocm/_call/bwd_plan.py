@@ -53,11 +53,11 @@ class BwdCall:
     forward : Call
         The forward call, with `out`.
     dout, lse : Layout
-        Of the gradient of O, and of the log-sum-exp.
+        Layouts of the gradient of O, and of the log-sum-exp.
     gradients : dict
         The gradients that are wanted by name, dq, dk and dv always: their layouts; None: to be allocated.
     grad_dtype : str or None
-        Of gradients that are to be allocated; None: that of the others, or q's.
+        Type of gradients that are to be allocated; None: that of the others, or q's.
     accumulate, deterministic, kernel
         As in `BwdParams`.
     """
@@ -116,7 +116,7 @@ class BwdPlan:
     device : int
         Where it runs.
     workspace : Layout or None
-        Of the workspace that a call needs, once `ask` has asked; None: it needs none.
+        Layout of a call's workspace, once `ask` has asked; None: it needs none.
     asked : bool
         Whether `ask` has succeeded.
     """

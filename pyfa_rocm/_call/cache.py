@@ -35,7 +35,7 @@ class Cache:
     Attributes
     ----------
     dtype : {"float16", "bfloat16", "float8_e4m3fnuz", "float8_e4m3fn"}
-        Of the keys and values.
+        Type of the keys and values.
     pages, page_size : int
         Pages that there are, and tokens of each, a power of two; without pages batch elements and tokens.
     k, v : CacheTensor, optional
@@ -48,12 +48,12 @@ class Cache:
     cache_batch_idx : int
         Without pages: address of int32 (batch), the batch element of each sequence; 0: its own number.
     k_scale, v_scale : CacheScale, optional
-        What 8-bit elements are to be multiplied with.
+        Factors on 8-bit elements.
     scale_per_page : bool
         Whether the scales are by page, not by sequence.
     k_vector, v_vector : int
-        Of a vectorised cache, whose pages and heads are (hdim_q / k_vector, page_size, k_vector) of keys and
-        (page_size / v_vector, hdim_v, v_vector) of values; 0: head dims lie together.
+        Vectors of a vectorised cache: each page and head is (hdim_q / k_vector, page_size, k_vector) of keys,
+        and (page_size / v_vector, hdim_v, v_vector) of values; 0: head dims lie together.
     """
 
     dtype: str

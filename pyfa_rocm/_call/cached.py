@@ -28,7 +28,7 @@ REQUIRED = ("q", "k_cache", "v_cache")
 
 _PLAIN, _VECTORS = 4, 5  # dimensions of k_cache
 _PACKED = 3  # of q and O
-# Of a cache, what says where sequences are.
+# Arrays that say where in a cache sequences are.
 _LISTS = ("block_table", "kv_indptr", "kv_indices", "cache_batch_idx")
 
 
@@ -58,9 +58,9 @@ class CachedCall:
     params : DecodeParams
         The C call's.
     o : Layout
-        Of the output.
+        Layout of the output.
     lse : Layout or None
-        Of the log-sum-exp; None: not wanted.
+        Layout of the log-sum-exp; None: not wanted.
     """
 
     params: DecodeParams
@@ -107,15 +107,15 @@ def cached_call(
     Parameters
     ----------
     layouts : dict
-        Of q, k_cache and, unless values are in the keys, v_cache, and of any of alibi_slopes, cache_seqlens,
-        cache_leftpad, cache_batch_idx, block_table, kv_indptr, kv_indices, sinks, k_scale, v_scale,
-        cu_seqlens_q and cu_seqlens_k.
+        By name: q, k_cache and, unless values are in the keys, v_cache, and any of alibi_slopes,
+        cache_seqlens, cache_leftpad, cache_batch_idx, block_table, kv_indptr, kv_indices, sinks, k_scale,
+        v_scale, cu_seqlens_q and cu_seqlens_k.
     options : Options
-        Of the attention.
+        Options of the attention.
     cached : CachedOptions
-        Of the cache.
+        Options of the cache.
     out : Layout, optional
-        Of the output, if it was given.
+        Layout of the output, if it was given.
     """
     q = layouts["q"]
     packed = cached.max_seqlen_q is not None

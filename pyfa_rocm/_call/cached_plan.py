@@ -31,7 +31,7 @@ class CachedPlan:
     call : CachedCall
         The parameters, and the layouts of the results.
     workspace : Layout or None
-        Of the workspace that a call needs, once `ask` has asked; None: it needs none.
+        Layout of a call's workspace, once `ask` has asked; None: it needs none.
     asked : bool
         Whether `ask` has succeeded.
     """

@@ -23,7 +23,7 @@ class Call:
     options : Options
         As the public function was given them; of its arrays, whether they are None.
     out : Layout or None
-        Of the output, if it was given.
+        Layout of the output, if it was given.
     arrays : dict
         Layouts of the optional arrays, by their names of the public functions.
     max_seqlen_q, max_seqlen_k : int or None

@@ -26,7 +26,7 @@ class Rotary:
     dim : int
         Elements of a head that are rotated, the first ones.
     dtype : str, optional
-        Of the tables: that of the call, which None means, or "float32".
+        Type of the tables: "float32", or None for the type of the call.
     interleaved : bool
         Whether elements 2 i and 2 i + 1 are a pair; else i and i + dim / 2.
     """
@@ -47,7 +47,7 @@ class KvAppendParams:
     Attributes
     ----------
     dtype : {"float16", "bfloat16"}
-        Of q, k and v.
+        Type of q, k and v.
     batch, seqlen, nhead_k, hdim_q, hdim_v, nhead_q : int
         Sizes; seqlen is of the new tokens, an upper bound with `cu_seqlens`.
     cache : Cache, optional

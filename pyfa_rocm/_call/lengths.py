@@ -57,7 +57,7 @@ def require_cached(host: Host, shapes: Shapes, seqlen_new: int, max_seqlen_k: in
     host : mapping
         As in `require_packed`.
     shapes : mapping
-        Of the arrays of a call of attention over a cache, by name.
+        Shapes of the arrays of attention over a cache, by name.
     seqlen_new, max_seqlen_k : int
         As in `require_room`.
     """

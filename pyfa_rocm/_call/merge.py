@@ -40,7 +40,7 @@ class MergeParams:
     Attributes
     ----------
     dtype : {"float16", "bfloat16", "float32"}
-        Of the parts.
+        Type of the parts.
     parts, batch, seqlen, nhead, hdim : int
         Sizes. Packed sequences are one batch of all their rows.
     o_parts : Parts
@@ -52,7 +52,7 @@ class MergeParams:
     lse : Lse, optional
         Where to write its log-sum-exp; None: not wanted.
     o_dtype : str, optional
-        Of o; None: `dtype`.
+        Type of o; None: `dtype`.
     base2 : bool
         Whether all log-sum-exps are of base 2, not natural.
     accumulate : bool

@@ -46,9 +46,9 @@ class OptionalArguments:
     Attributes
     ----------
     key : tuple
-        What a plan depends on: which arguments there are, and the layouts of arrays.
+        A plan depends on these: the arguments that are given, and the layouts of arrays.
     words, floats : list of (int, number)
-        What goes into the C struct anew in each call: index of the 64-bit word, or of the float, and value.
+        Numbers that each call writes to the C struct: index of the 64-bit word, or of the float, and value.
     arrays : dict
         The arrays: DeviceArray or Tensor by name.
     """

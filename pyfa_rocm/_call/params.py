@@ -86,7 +86,7 @@ class FwdParams:
     Attributes
     ----------
     dtype : {"float16", "bfloat16", "float32", "float8_e4m3fnuz", "float8_e4m3fn"}
-        Of q, k and v, and of o unless `o_dtype` says otherwise.
+        Type of q, k and v, and of o unless `o_dtype` says otherwise.
     batch, seqlen_q, seqlen_k, nhead_q, nhead_k, hdim_q, hdim_v : int
         Sizes. With `cu_seqlens_q` the sequence lengths are upper bounds.
     softmax_scale : float
@@ -96,16 +96,16 @@ class FwdParams:
     lse : Lse, optional
         Where to store the log-sum-exp; None: not wanted.
     mask : {"none", "causal", "causal_top_left", "window", "window_top_left"}
-        Which keys a query sees; without "top_left" aligned bottom-right.
+        The mask; without "top_left" it is aligned bottom-right.
     window_left, window_right : int
-        Keys to the left and right of a query's own column, seqlen_k or more being unlimited; read for
-        only for the windows.
+        Keys to the left and right of a query's own column, seqlen_k or more being unlimited; read only
+        for the windows.
     o_dtype : str, optional
-        Of o; None: `dtype`.
+        Type of o; None: `dtype`.
     softcap : float
         Above 0, up to 819, scores become ``softcap * tanh(score / softcap)``.
     bias : Bias, optional
-        What is added to the scaled scores.
+        Numbers to add to the scaled scores.
     alibi_slopes : int
         Address of float32 slopes (batch, nhead_q), or (nhead_q) if `alibi_stride_batch` is 0.
     alibi_stride_batch : int
@@ -121,7 +121,7 @@ class FwdParams:
     kernel : int
         0: the library's choice; n: the n-th candidate of `fmha_fwd_kernel`.
     philox_seed, philox_offset : int
-        What the random numbers of dropout are a function of, unsigned 64 bits each.
+        Seed and offset of dropout's random numbers, unsigned 64 bits each.
     philox_seed_offset : int
         Address of two uint64 that are read by the kernel instead of these.
     randval : RandVal, optional
@@ -183,13 +183,13 @@ class _Number(NamedTuple):
     Attributes
     ----------
     field : str
-        Of FwdParams.
+        A field of FwdParams.
     convert : callable
         Makes it a number, given the option's name for messages.
     expected : str
-        What the message of another value says.
+        The message for a value that does not fit names this.
     fits : callable
-        Whether a value will do.
+        Returns whether a value will do.
     """
 
     field: str

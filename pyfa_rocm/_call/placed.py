@@ -31,7 +31,7 @@ class Placed:
     make : callable
         Returns the C struct for values by name, and the structs that it points to.
     names : iterable of str
-        Of the values that differ from call to call.
+        Names of the values that differ from call to call.
     """
 
     __slots__ = ("_cast", "_idle", "_make", "_names", "_null")

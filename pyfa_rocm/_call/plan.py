@@ -46,15 +46,15 @@ class Plan:
     params : FwdParams
         All but the addresses, which are 0, and the numbers that OptionalArguments has.
     o : Layout
-        Of the output that is allocated if none is given.
+        Layout of the output that is allocated if none is given.
     lse : Layout or None
-        Of the log-sum-exp; None: not wanted.
+        Layout of the log-sum-exp; None: not wanted.
     s_dmask : tuple of int or None
         Shape of the probabilities; None: not wanted.
     packed : bool
         Whether there may be rows of no sequence, which the kernels leave as they are.
     workspace : Layout or None
-        Of the workspace that a call needs, once `ask` has asked; None: it needs none.
+        Layout of a call's workspace, once `ask` has asked; None: it needs none.
     asked : bool
         Whether `ask` has succeeded.
     direct : bool

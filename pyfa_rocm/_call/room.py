@@ -24,15 +24,15 @@ def require_room(
     Parameters
     ----------
     lengths : int or sequence of int
-        What cache_seqlens says: of all sequences, or of each.
+        Values of cache_seqlens: one for all sequences, or one for each.
     seqlen_new : int or sequence of int
-        New tokens of all sequences, or of each.
+        New tokens: one number for all sequences, or one for each.
     shapes : mapping
         By name: k_cache, and block_table or kv_indices if there is one. Others check them.
     max_seqlen_k : int, optional
         An upper bound of the lengths, new tokens included.
     name : str
-        Of the argument.
+        The argument's name.
     """
     capacity, of = _capacity(shapes), "the cache has room for"
     if capacity is None:

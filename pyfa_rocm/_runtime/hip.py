@@ -309,7 +309,7 @@ def call(name: str, *args: Any) -> Any:
     Parameters
     ----------
     name : str
-        Of the function, "hipMalloc" say.
+        The function's name, such as "hipMalloc".
     *args
         Its arguments; addresses and streams may be integers.
 

@@ -28,9 +28,9 @@ def require_software_device(name: str, what: str) -> None:
     Parameters
     ----------
     name : str
-        Of the argument.
+        The argument's name.
     what : str
-        What it is: "a CPU tensor", say.
+        Its kind, such as "a CPU tensor".
 
     Raises
     ------

@@ -64,7 +64,7 @@ def get_include() -> str:
     Returns
     -------
     str
-        Of the installed package; in a source checkout, the sources' own.
+        The installed package's folder; in a source checkout, the sources' own.
 
     Raises
     ------
@@ -88,8 +88,8 @@ def get_lib() -> str:
     Returns
     -------
     str
-        Of the library that this package uses: that of ``$PYFA_ROCM_LIBRARY`` if it is set, the installed one,
-        or in a source checkout that of the build.
+        Folder of the library that this package uses: that of ``$PYFA_ROCM_LIBRARY`` if it is set, the
+        installed one, or in a source checkout the build's.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def get_cmake_dir() -> str:
     Returns
     -------
     str
-        Of the installed package.
+        The installed package's folder.
 
     Raises
     ------

@@ -75,13 +75,13 @@ class Tensor(NamedTuple):
     Attributes
     ----------
     address : int
-        Of element 0.
+        Address of element 0.
     layout : Layout
         Shape, strides, element type and device; also attributes of the tensor's own.
     readonly : bool
         Whether its owner forbids writing.
     owner : object
-        What keeps the memory alive.
+        The object that keeps the memory alive.
     """
 
     address: int
@@ -129,7 +129,7 @@ def as_tensor(obj: object, name: str, stream: int) -> Tensor:
         A DeviceArray, or any object with ``__dlpack__`` or ``__cuda_array_interface__``; a Tensor is returned
         as it is.
     name : str
-        What to call it in messages.
+        Its name in messages.
     stream : int
         The hipStream_t that will read or write it, 0 being the null stream. A DeviceArray is taken as it
         is: between streams of one's own the order is one's own, as in HIP.

@@ -28,17 +28,17 @@ class Estimate:
     Attributes
     ----------
     kernel : str
-        That ran; of a backward pass that of dK and dV.
+        The kernel that ran; for a backward pass the one of dK and dV.
     cycles, seconds, tflops : Range
         `low` of the seconds is at the fast ends of all constants, `low` of TFLOPS at the slow ends.
     clock_hz : Range
-        Of the launch that takes longest.
+        Clock of the launch that takes longest.
     binds : dict of str to float
         As `emulator.Time`, of the launch that takes longest.
     launches : int
-        How many there were.
+        Number of launches.
     longest : Time
-        Of the launch that takes longest.
+        Time of the launch that takes longest.
     """
 
     kernel: str

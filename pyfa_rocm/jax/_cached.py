@@ -62,9 +62,9 @@ class TracedDecode(NamedTuple):
     names, dtypes : tuple of str
         The operands, by their names of the public functions, as in `TracedCall`, and their types.
     options : tuple of (str, value)
-        Of `Options`.
+        Those of `Options`.
     cached : CachedOptions
-        What else there is to know.
+        The options of the cache.
     results : tuple of Result
         "out", and "lse" if it is wanted.
     """
@@ -93,7 +93,7 @@ class TracedDecode(NamedTuple):
         Raises
         ------
         FmhaError
-            What the library says of a call that it refuses.
+            If the library refuses the call; the message is its own.
         """
         buffers, itemsizes = buffers_of(self.names, self.results, sizes, axes, operands)
         arrays = _numbered(buffers, self)
@@ -132,9 +132,9 @@ class TracedAppend(NamedTuple):
     names, dtypes : tuple of str
         The operands, as of `TracedDecode`.
     options : tuple of (str, value)
-        Of `append_params`.
+        Those of `append_params`.
     results : tuple of Result
-        What is written in the memory of the operand of that name: "k_cache" and "v_cache", "q".
+        Results in the memory of the operand of the same name: "k_cache" and "v_cache", "q".
     """
 
     names: tuple[str, ...]

@@ -105,7 +105,7 @@ class Operands(Arrays):
     Parameters
     ----------
     options : Options
-        Of the call; its arrays are taken from here.
+        The call's options; its arrays are taken from here.
     **arrays
         q, k, v, and arrays of lengths.
     """
@@ -186,7 +186,7 @@ def philox_of_key(key: Any) -> Any:
     Parameters
     ----------
     key : array
-        Of ``jax.random.key`` or ``jax.random.PRNGKey``, of any implementation.
+        From ``jax.random.key`` or ``jax.random.PRNGKey``, with any implementation.
 
     Returns
     -------

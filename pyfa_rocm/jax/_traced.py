@@ -176,18 +176,18 @@ def custom_call(
     Parameters
     ----------
     problem : TracedCall
-        What is asked for, but for the mapped axes.
+        The call, without the mapped axes.
     sizes : tuple of int
-        Of the mapped axes, outermost first. They come first in the results, too.
+        Sizes of the mapped axes, outermost first. They come first in the results, too.
     axes : sequence of Axes
-        Of each operand.
+        Mapped axes of each operand.
     operands : sequence of (shape, bytes of an element)
         With the mapped axes.
 
     Raises
     ------
     FmhaError
-        What the library says of a backward call that it refuses.
+        If the library refuses a backward call; the message is its own.
     """
     buffers, itemsizes = buffers_of(problem.names, problem.results, sizes, axes, operands)
     batching = _batching(problem, sizes, buffers)
@@ -389,12 +389,12 @@ def fold(dims: Sequence[Dim], buffers: int) -> Batching:
     dims : sequence of Dim
         Outermost first.
     buffers : int
-        How many strides each has.
+        Number of strides that each has.
 
     Returns
     -------
     Batching
-        Of as many elements as `dims`.
+        It has as many elements as `dims`.
     """
     folded: list[Dim] = []
     for inner in (dim for dim in reversed(dims) if dim.size != 1):

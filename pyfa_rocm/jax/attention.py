@@ -59,7 +59,7 @@ def flash_attn_func(
         of a compiled step draws new numbers; or two integers below 2**64, seed and offset, which are compiled
         in.
     out_dtype : str or dtype, optional
-        Of O; q's by default, and bfloat16 for 8-bit floats.
+        Type of O; q's by default, and bfloat16 for 8-bit floats.
     q_descale, k_descale, v_descale : float, optional
         Only for 8-bit floats: the factor on each element of q, k, v; 1 by default.
     return_lse : bool

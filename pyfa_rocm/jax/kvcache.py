@@ -77,7 +77,7 @@ def flash_attn_with_kvcache(
     k, v : array, (batch, seqlen_new, nhead_k, hdim), optional
         New keys and values.
     rotary_cos, rotary_sin : array, (positions, rotary_dim / 2), optional
-        Of q's dtype, or float32; only with `k`. The new keys are rotated by their places in the sequence, as
+        In q's dtype, or float32; only with `k`. The new keys are rotated by their places in the sequence, as
         are queries if `causal` or with a window; otherwise all queries by the place of the first new token.
     cache_seqlens : int or array, int32 (batch), optional
         Tokens in the cache, without the new ones. None: the cache is full; not with `k`.
@@ -100,7 +100,7 @@ def flash_attn_with_kvcache(
     sinks : array, float32 (nhead_q), optional
         A logit of each query head that takes part in the softmax and has no value.
     k_scale, v_scale : array, float32 (batch or pages, nhead_k), optional
-        What elements of an 8-bit cache are to be multiplied with. None: 1.
+        Factors on elements of an 8-bit cache. None: 1.
     scale_per_page : bool
         Whether scales are by page, not by sequence.
     cu_seqlens_q : array, int32 (batch + 1), optional
@@ -207,7 +207,7 @@ def attend_paged(arrays: dict[str, Any], max_seqlen_q: int, max_seqlen_k: int, o
     max_seqlen_q, max_seqlen_k : int
         Upper bounds of the lengths.
     options : Options
-        Of which only those of attention over a cache are taken.
+        Options; any that attention over a cache lacks is refused.
     """
     refuse_uncached(options, arrays.pop("seqused_q"))
     if arrays["cache_seqlens"] is not None:

@@ -36,8 +36,8 @@ def flash_attn_merge(
         One more part, and its log-sum-exp, as ring attention has of the keys before. The results have the
         memory of these if the compiled function may take it: if they are donated, or made in it.
     out_dtype : str or dtype, optional
-        Of the output: by default that of `out`, or of `outs`. Float32 is made of any parts, other types of
-        their own or of float32.
+        Type of the output: by default that of `out`, or of `outs`. Any parts can become float32; another type
+        needs parts of that type or of float32.
     base2 : bool
         Whether all log-sum-exps are of base 2, not natural.
 

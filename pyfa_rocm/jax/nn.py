@@ -39,7 +39,7 @@ def dot_product_attention(
     query : array, (batch, seqlen_q, nhead_q, hdim) or (seqlen_q, nhead_q, hdim)
         Float16, bfloat16 or float32. A head dim that is no multiple of 8 is padded, in a copy.
     key, value : array, (batch, seqlen_k, nhead_k, hdim) or (seqlen_k, nhead_k, hdim)
-        Of query's dtype. nhead_q is a multiple of nhead_k.
+        In query's dtype. nhead_q is a multiple of nhead_k.
     bias : array, optional
         Added to the scaled scores, in query's dtype. Up to 4 dimensions, broadcast to
         (batch, nhead_q, seqlen_q, seqlen_k).

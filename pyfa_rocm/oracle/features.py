@@ -78,7 +78,7 @@ class Problem:
     forward_only : dict
         Arguments of the forward function that the backward one does not have.
     lengths : tuple of int
-        Of packed sequences; (): one sequence, not packed.
+        Lengths of packed sequences; (): one sequence, not packed.
     o_dtype : str, optional
         Type of O if it is not that of q.
     """

@@ -104,7 +104,7 @@ def attention(
     top_left : bool
         Whether a mask, or ALiBi, is aligned top-left instead of bottom-right.
     max_seqlen_k : int, optional
-        What window sides are compared with, see `visible`.
+        Window sides are compared with this number, see `visible`.
     bias : array, optional
         Added to the scaled scores; broadcast to (batch, nhead_q, seqlen_q, seqlen_k).
     alibi_slopes : array, optional
@@ -112,7 +112,7 @@ def attention(
     keep : array, bool, optional
         (batch, nhead_q, seqlen_q, seqlen_k): what dropout keeps of P, times `keep_scale`.
     descale : (float, float, float)
-        What elements of q, k and v are to be multiplied with.
+        Factors on elements of q, k and v.
     numerics : Numerics, optional
         How the kernel rounds; what the "qr_async" pipeline does with q's type by default.
 

@@ -21,8 +21,8 @@ e_j of a score is a relative error e_j of its P, and to first order
   - Points: each of scaling, adding, the factor log2(e) and exp2's argument rounds a number no larger than the
     sum S_j of what is added up, |x_j| + |bias or ALiBi|: 5 E S_j. exp2 itself: 2 E.
   - The row's maximum m is rounded once scaled. A key tile that raises it rescales by exp2 of a difference of
-    two of these: 4 E (|m| + 1). A far smaller m of an early tile adds what its own
-    exp(m_old - m) weighs down: hence the 1. Rescaling l and O: 3 E a tile.
+    two of these: 4 E (|m| + 1). The error of an early tile with a far
+    smaller m is scaled down by its own exp(m_old - m): hence the 1. Rescaling l and O: 3 E a tile.
   - Softcap: CK has tanh(y) = 1 - 2 * rcp(exp2(2 log2(e) y) + 1). exp2 and its argument give at most 2 E of
     tanh, the sum 2 E, rcp and its factor 4 E, the difference 1 E, the multiplication 1 E: 10 E softcap.
     Errors of x pass through it multiplied by its derivative, at most 1.
@@ -92,7 +92,7 @@ class Numerics:
     p_dtype, o_dtype : str
         Types that P and O are rounded to.
     p_scale : float
-        What P is multiplied with before it is rounded.
+        Factor on P before it is rounded.
     tile_n : int
         Keys of a main-loop step.
     flushes : bool

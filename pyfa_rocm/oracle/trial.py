@@ -34,7 +34,7 @@ class Results(NamedTuple):
     Attributes
     ----------
     o, lse : array
-        Of the forward pass.
+        Results of the forward pass.
     gradients : dict of str to array
         "dq", "dk" and "dv"; empty if they were not asked for.
     """

@@ -73,7 +73,7 @@ def flash_attn_func(
         device. Without it, each call draws them from the default generator of q's device: as with torch's
         own dropout, ``torch.manual_seed`` decides them, and a replayed graph draws new ones.
     out_dtype : torch.dtype or str, optional
-        Of the output.
+        Type of the output.
     out : torch.Tensor, optional
         Where to write O. It must not overlap any other tensor. Such a call has no gradients.
 

@@ -163,7 +163,7 @@ def attend_paged(
     Parameters
     ----------
     lengths : mapping
-        What says where packed sequences are, by the names of that function.
+        Arrays that say where packed sequences are, by the names of that function.
     arguments : mapping
         Those of the operator ``fmha_varlen_fwd``. Any that attention over a cache lacks is refused.
     """
@@ -352,7 +352,7 @@ def flash_attn_merge(
     out, lse : torch.Tensor, optional
         Where to write: both or neither.
     out_dtype : torch.dtype or str, optional
-        Of the output: by default that of `outs`. Not with `out`, which has one.
+        Type of the output: by default that of `outs`. Not with `out`, which has one.
 
     Returns
     -------

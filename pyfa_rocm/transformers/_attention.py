@@ -77,7 +77,7 @@ def attention_forward(
     key, value : torch.Tensor, (batch, nhead_k, seqlen_k, hdim)
         Heads are not repeated.
     attention_mask : torch.Tensor, optional
-        Of `attention_mask` in this package; or (batch, 1 or nhead_q, seqlen_q, seqlen_k), bool or added to
+        From `attention_mask` in this package; or (batch, 1 or nhead_q, seqlen_q, seqlen_k), bool or added to
         the scores.
     dropout : float
         Chance to drop a probability.

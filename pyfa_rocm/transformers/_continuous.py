@@ -44,13 +44,13 @@ def paged_attention(
     module : torch.nn.Module
         The layer; its layer_idx says which part of the cache it has.
     query : torch.Tensor, (1, nhead_q, tokens, hdim)
-        Of all sequences, packed.
+        Queries of all sequences, packed.
     key, value : torch.Tensor, (1, nhead_k, tokens, hdim)
         Likewise.
     scores : Scores
         The attention, but for what the layer sees: all before a query, or a window.
     given : dict
-        What transformers hands to an attention in a step (``PagedAttentionArgs``).
+        Arguments that transformers gives an attention in a step (``PagedAttentionArgs``).
 
     Returns
     -------
@@ -71,7 +71,7 @@ class Step:
     Attributes
     ----------
     cache, given : PagedAttentionCache, dict
-        What transformers hands to an attention.
+        Arguments that transformers gives an attention.
     layer, allocator : int, CacheAllocator
         The layer's number, and what has its cache and those of the layers like it.
     new : (torch.Tensor, torch.Tensor), (1, nhead_k, tokens, hdim)

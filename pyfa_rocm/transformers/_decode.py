@@ -95,7 +95,7 @@ def decode(
     k, v : torch.Tensor, (pages or batch, tokens, nhead_k, hdim)
         The cache.
     keys : Keys
-        Which tokens of it each sequence has.
+        The tokens of it that each sequence has.
     scores : Scores
         The attention.
 

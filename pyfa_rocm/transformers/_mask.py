@@ -186,9 +186,9 @@ def attention_mask(
     q_offset, kv_offset : int
         Positions of the first query and of the first key.
     mask_function : callable
-        Whether a query sees a key, by batch, head and their positions.
+        Returns whether a query sees a key, by batch, head and their positions.
     attention_mask : torch.Tensor, optional, bool (batch, positions)
-        Which positions are no padding; positions beyond are not in use.
+        True for positions that are not padding; positions beyond are not in use.
     **kwargs
         What transformers needs to make a mask of every query and key, and the model's config.
 

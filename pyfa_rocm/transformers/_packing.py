@@ -41,11 +41,11 @@ def packed_rows(
     Parameters
     ----------
     kwargs : dict
-        What a model handed to its attention.
+        Arguments that a model gave its attention.
     mask : torch.Tensor, optional
-        Of `attention_mask`, not of every query and key.
+        From `attention_mask`, not one of every query and key.
     pattern : Pattern
-        What a query sees of its own sequence.
+        The keys that a query sees of its own sequence.
     q, k : torch.Tensor, (batch, seqlen, nhead, hdim)
         k has all keys, those of a cache too.
 

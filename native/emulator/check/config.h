@@ -13,8 +13,8 @@ enum Check : uint32_t {
   kCheckLdsRace = 1u << 1,       // waves that touch the same LDS bytes with no barrier between
   kCheckWaits = 1u << 2,         // registers and LDS used before an s_waitcnt covers their load
   kCheckHazards = 1u << 3,       // wait states that the manual leaves to software
-  // Of the races in LDS those in which a second wave writes what the first has written: no order of the two
-  // leaves anything else. Compilers do so where threads hold copies of a value, so it is off by default.
+  // Races in LDS in which a second wave writes the value that the first has written: both orders leave the
+  // same bytes. Compilers do so where threads hold copies of a value, so it is off by default.
   kCheckLdsRaceEqual = 1u << 4,
   // The hazards of AITER's hand-written kernels, which AMD ships and which work on its cards: their authors
   // count on less than LLVM's tables ask for. Off by default; of all other kernels `hazards` finds them.

@@ -2,21 +2,21 @@
 // Tells when waves of one workgroup access the same bytes of global memory and nothing orders them.
 //
 // Between two barriers no wave may load or store what another one stores, nor store what another one loads. A
-// store is ordered by a barrier if its own wave had waited for it (s_waitcnt vmcnt) before: then others may
-// rely on it behind the barrier, which is all that is remembered of it: nothing. A load is, when it had been
-// issued. Scalar loads have a cache of their own, so that even the storing wave must have waited.
+// barrier orders a store if its own wave has waited for it (s_waitcnt vmcnt) before: others may rely on it
+// from then on, and it is forgotten. A barrier orders every load that was issued before it. Scalar loads have
+// a cache of their own, so even the wave that stored must wait before one.
 //
 // Exempt: stores of what is there already, since tiles that several waves hold are stored by all of them;
-// atomics, accesses with scope bits (sc0, sc1; glc), and whatever a wave does, up to the next
-// barrier, after an atomic that returns a value or a load with scope bits: that may be a lock or a flag.
+// atomics, accesses with scope bits (sc0, sc1; glc), and whatever a wave does, up to the next barrier, after
+// an atomic that returns a value or a load with scope bits: that may be a lock or a flag.
 //
 // LLVM's memory model lets waves of a workgroup that runs on one CU (all but tgsplit code) exchange global
 // data over a bare s_barrier, since they share a vector L1 that works in order; the ISA guides promise no
 // such thing. Code that was compiled on that model passes without the check called global-drain.
 //
 // Cost: loads are noted a run of lanes at a time, and looked at only if somebody stores to the same
-// allocation before the next barrier. If more than kMostLoads or kMostStores come without a
-// barrier, the oldest are forgotten.
+// allocation before the next barrier. If more than kMostLoads come without a barrier, the older half
+// is forgotten; if more than kMostStores, all of them.
 #pragma once
 
 #include <cstdint>

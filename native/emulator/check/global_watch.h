@@ -75,7 +75,7 @@ class LaunchWatch {
  public:
   LaunchWatch(uint32_t checks, std::vector<Range> read_only);
   WatchedAllocation* find(uint64_t address);  // null: in no allocation
-  // Whether waves need a watch: for checks, or to note what they write.
+  // Tells whether waves need a watch: for checks, or to note what they write.
   bool needed() const { return checks_ & kGlobalChecks || unwritten_any(); }
   uint32_t checks() const { return checks_; }
   const std::vector<Range>& read_only() const { return read_only_; }

@@ -4,12 +4,10 @@
 //
 // The hardware remembers, for the rest of the wave, which pairs of registers VALU instructions have read. A
 // write of such a pair is late:
-// - that of the scalar unit for VALU and scalar instructions. s_wait_alu depctr_sa_sdst(0) ends it, and so do
-// 10
-//   other scalar instructions before a scalar one that reads it, 11 before a VALU one.
-// - that of the vector unit for VALU instructions: scalar ones wait by themselves, and are a wait for all
-// that the
-//   vector unit has written, VCC aside. Else depctr_va_sdst(0) ends it, for VCC depctr_va_vcc(0).
+// - by the scalar unit: for VALU and scalar instructions. s_wait_alu depctr_sa_sdst(0) ends that, and so do
+//   10 other scalar instructions before a scalar one that reads it, 11 before a VALU one;
+// - by the vector unit: for VALU instructions. Scalar ones wait by themselves, and are a wait for all that
+//   the vector unit has written, VCC aside. Else depctr_va_sdst(0) ends it, for VCC depctr_va_vcc(0).
 // A later write of the vector unit ends one of the scalar unit, and of VCC the other way round too. A scalar
 // load and a buffer instruction end both. EXEC and M0 are none of it.
 //

@@ -3,9 +3,8 @@
 // variables are read at each call:
 // - FMHA_EMU_FAIL_ALLOC=n: the nth allocation (hipMalloc and its kin, host memory too) finds no memory;
 // - FMHA_EMU_FAIL_LAUNCH=n: the nth launch is refused with hipErrorLaunchOutOfResources; nothing runs;
-// - FMHA_EMU_DEVICE_LOST=n: the nth launch loses its device: hipErrorLaunchFailure, from it and from
-// everything
-//   that needs the device afterwards, until hipDeviceReset.
+// - FMHA_EMU_DEVICE_LOST=n: the nth launch loses its device: hipErrorLaunchFailure, from it and
+//   from everything that needs the device afterwards, until hipDeviceReset.
 #pragma once
 
 namespace fmha::emu {

@@ -126,7 +126,7 @@ class Profiler final : public LaunchObserver, public GroupObserver {
   std::vector<Count> counts_;  // by index in the text
   uint64_t workgroup_ = 0;
   uint64_t macs_ = 0;  // of the wave, before the running instruction
-  // What the running instruction has touched: lines, and places in LDS (two a lane for ds_read2 and the
+  // Lines, and places in LDS, that the running instruction has touched (two a lane for ds_read2 and the
   // like).
   bool touched_ = false;
   std::vector<Touched> pending_;

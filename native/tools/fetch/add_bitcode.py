@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Give the device library the archs that it lacks: ``add_bitcode.py FOLDER --clang CLANG``.
 
-The library has one constant for each arch, its version. One of FOLDER is made into those that are
-missing, by llvm-dis and llvm-as beside CLANG.
+The library has one constant for each arch, its version. llvm-dis and llvm-as beside CLANG make
+those that are missing from one that FOLDER has.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from pyfa_rocm.jax._library import BACKWARD, FORWARD
 # Bits are compared, so dQ is summed in a fixed order.
 attend: Any = partial(flash_attn_func, causal=True, deterministic=True)
 ARRAY = P("batch", None, "heads")
-# float16 holds half an ulp less of a sum of two.
+# Half an ulp of float16, relative: a sum that is stored is off by at most this.
 HALF = 2.0**-11
 
 

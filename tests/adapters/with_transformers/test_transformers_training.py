@@ -76,7 +76,7 @@ class Run:
     Attributes
     ----------
     losses : list
-        Of each step, those of the tokens.
+        The tokens' losses in each step.
     gradients, parameters : dict
         By name: gradients of the first step, and parameters after the last.
     """

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Nodes run one after another on the stream's thread, in an order that their dependencies allow.
 // $FMHA_EMU_SCHEDULE chooses it, as among waves, so that a missing dependency is seen. "round" takes the node
-//  that was made first, "reverse" the one made last of those that may run.
+// that was made first, "reverse" the one made last of those that may run.
 #include "hip/graph/run.h"
 
 #include <algorithm>
