@@ -69,11 +69,15 @@ def test_imports_have_no_circle(graph: dict[str, set[str]]) -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
+# The package itself imports on demand; and Python runs a sitecustomize, which belongs to no package, at its start.
+LAZY = ("pyfa_rocm", "pyfa_rocm.flash_attn._site.sitecustomize")
+
+
 def test_no_import_hides_in_a_function() -> None:
     """Where it could hide a circle."""
     for name, path in FILES.items():
         for node in ast.walk(ast.parse(path.read_text())):
-            if name != "pyfa_rocm" and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if name not in LAZY and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 assert not list(imported(name, node)), f"{name}.{node.name}"
 
 
