@@ -69,7 +69,7 @@ def test_imports_have_no_circle(graph: dict[str, set[str]]) -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-# The package itself imports on demand. Python runs a sitecustomize, which belongs to no package, at its start.
+# The package imports on demand. Python runs a sitecustomize, which belongs to no package, at its start.
 LAZY = ("pyfa_rocm", "pyfa_rocm.flash_attn._site.sitecustomize")
 
 
