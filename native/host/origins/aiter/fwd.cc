@@ -76,8 +76,9 @@ bool tensor_fits(const View& v) {
 // The kernels step over batches by as many heads as there are.
 bool lse_fits(const FwdProblem& p) {
   if (!p.lse.touched) return true;
+  if (!spans_fit(p.lse)) return false;
   const bool dense = p.group || p.batch <= 1 || p.lse.stride[kBatch] == p.nhead_q * p.lse.stride[kHead];
-  return dense && (p.nhead_q > 1 || p.batch <= 1) && spans_fit(p.lse);
+  return dense && (p.nhead_q > 1 || p.batch <= 1);
 }
 
 // A causal workgroup does two tiles, one from each end.

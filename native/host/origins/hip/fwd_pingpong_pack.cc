@@ -41,7 +41,8 @@ bool lengths_fit(const FwdProblem& p) {
 bool tensor_fits(const View& v) {
   if (!v.touched) return true;
   if ((reinterpret_cast<uintptr_t>(v.data) & (kAlignBytes - 1)) != 0) return false;
-  if (v.size[kSeqlen] > 1 && v.stride[kSeqlen] * v.element_bytes * kTileRows >= kMostTileBytes) return false;
+  const int64_t most_stride = kMostTileBytes / (v.element_bytes * kTileRows);
+  if (v.size[kSeqlen] > 1 && v.stride[kSeqlen] >= most_stride) return false;
   for (const Dimension i : {kBatch, kSeqlen, kHead}) {
     const auto bytes = static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes);
     if (v.size[i] > 1 && bytes % kAlignBytes != 0) return false;
