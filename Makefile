@@ -48,8 +48,8 @@ PROGRESS = $(PYTHON) native/tools/progress.py
 PYTEST = $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --dist worksteal
 CTEST = $(PROGRESS) "native tests" ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 
-.PHONY: help toolchain build demo check test test-full test-all wheel test-adapters test-clients lint sanitize \
-	$(SANITIZERS:%=sanitize-%) clean
+.PHONY: help toolchain build demo check test test-full test-all wheel test-adapters test-clients test-engines lint \
+	sanitize $(SANITIZERS:%=sanitize-%) clean
 
 help:
 	@echo "make demo       build a few kernels, check their results, and compare with standard attention"
@@ -60,6 +60,7 @@ help:
 	@echo "make wheel      build/dist: a wheel with the kernel set default (KERNEL_SET=ci: the small one of the tests)"
 	@echo "make test-adapters   install a wheel of ci, and run the tests that need torch, JAX, transformers or cargo"
 	@echo "make test-clients    run JAX, CuPy, Triton and others, as built for ROCm, on the software device"
+	@echo "make test-engines    run vLLM with our kernels in it, as a plug-in, on the software device"
 	@echo "make lint       check style, types and C++ (SINCE=REV: clang-tidy of what differs from it)"
 	@echo "make sanitize   run the native tests with the sanitizers address and undefined, then thread"
 	@echo "make build      build the library, the software device and the kernels, in $(BUILD)"
@@ -125,6 +126,11 @@ test-adapters:
 test-clients: build
 	@native/tools/toolchain.sh --adapters
 	native/tools/test_clients.sh $(CLIENTS) -- -n $(JOBS) --durations=10
+
+# Engines of others that call this build's library, each in an environment of its own. ENGINES: only these.
+test-engines: build
+	@native/tools/toolchain.sh --tests
+	native/tools/test_engines.sh $(ENGINES) -- --durations=10
 
 sanitize: $(SANITIZERS:%=sanitize-%)
 $(SANITIZERS:%=sanitize-%): sanitize-%: build

@@ -6,91 +6,16 @@
 #
 #   test_clients.sh [CLIENT...] [-- PYTEST_ARGUMENT...]
 #
-# CLIENT is one of CLIENTS below, all of them if none is named. PYTHON (python3) is the interpreter of the environments.
+# CLIENT is one of the names below, all of them if none is named. PYTHON (python3) is the interpreter of the environments.
 # Every client runs even if one before it failed; the last lines say what ran, in which versions, and how long it took.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-CLIENTS=(objects bitsandbytes pennylane triton cupy tinygrad jax)
+group=clients names=(objects bitsandbytes pennylane triton cupy tinygrad jax)
 ARCHS=(gfx942 gfx90a gfx1100 gfx1201)  # of Triton, which compiles for each
 BITSANDBYTES_ARCHS=(gfx942 gfx1100)  # of bitsandbytes, whose library has code for each
-list=${CLIENTS[*]}
-root=$PWD python=${PYTHON:-python3} report=() failed=() chosen=() arguments=()
-
-while [ $# -gt 0 ]; do
-  case $1 in
-    --) shift; arguments=("$@"); break ;;
-    *)
-      [[ " ${CLIENTS[*]} " == *" $1 "* ]] ||
-        { echo "test_clients.sh: got '$1', expected one of ${list// /, }, or -- and pytest's arguments" >&2; exit 2; }
-      chosen+=("$1"); shift ;;
-  esac
-done
-[ ${#chosen[@]} -gt 0 ] || chosen=("${CLIENTS[@]}")
-[ -e build/release/emulator/libamdhip64.so.6 ] || { echo "test_clients.sh: no build/release: run \`make build\`" >&2; exit 2; }
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-  { echo "test_clients.sh: $python is $("$python" --version), expected 3.11 or later: set PYTHON" >&2; exit 2; }
-
-# versions_of NAME: what its requirements name, to print.
-versions_of() {
-  sed -n 's/^\([a-z0-9-]*\)==\(.*\)/\1 \2/p' "tests/clients/with_$1/requirements.in" | paste -sd, | sed 's/,/, /g'
-}
-
-# make_venv NAME: $venv, as tests/clients/with_NAME/requirements.txt and the client's own program set it up. The stamp is the
-# file that it was made from.
-make_venv() {
-  venv=$root/build/clients-$1-venv
-  local locked=tests/clients/with_$1/requirements.txt setup=tests/clients/with_$1/$1_setup.py begin=$SECONDS
-  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-  if ! cmp -s "$locked" "$venv/.requirements"; then
-    "$venv/bin/python" -m pip install --disable-pip-version-check --require-hashes --only-binary=:all: -r "$locked"
-    cp "$locked" "$venv/.requirements"
-  fi
-  [ ! -e "$setup" ] || "$venv/bin/python" "$setup"
-  versions=$(versions_of "$1")
-  echo "$1: environment ready in $((SECONDS - begin)) s"
-}
-
-# download LOCKED: the wheels of a file of requirements, and nothing that they ask for, in a new folder $wheels.
-download() {
-  wheels=$(mktemp -d build/.wheels.XXXXXX)
-  build/venv/bin/python -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
-    -r "$1" -d "$wheels"
-}
-
-# unpack NAME: the wheels of tests/clients/with_NAME/requirements.txt, in build/clients/NAME.
-unpack() {
-  local locked=tests/clients/with_$1/requirements.txt folder=build/clients/$1 wheels wheel
-  versions=$(versions_of "$1")
-  ! cmp -s "$locked" "$folder/.requirements" || return 0
-  download "$locked"
-  rm -rf "$folder"
-  for wheel in "$wheels"/*.whl; do build/venv/bin/python -m zipfile --extract "$wheel" "$folder"; done
-  cp "$locked" "$folder/.requirements"
-  rm -rf "$wheels"
-}
-
-# run WHAT COMMAND...: runs a client's tests and notes how that went, in pytest's own words.
-run() {
-  local what=$1 begin=$SECONDS log status=0
-  shift
-  log=$(mktemp)
-  echo "=== $what"
-  "$@" 2>&1 | tee "$log" || status=$?
-  report+=("$what: $(sed -n 's/^=* *\([0-9].* in [0-9.]*s\).*/\1/p' "$log" | tail -1), $((SECONDS - begin)) s in all")
-  rm -f "$log"
-  [ $status -eq 0 ] || failed+=("$what")
-}
-
-# on_device VENV [OPTION...] -- ARGUMENT...: pytest in that environment, on the software device.
-on_device() {
-  local venv=$1 options=()
-  shift
-  while [ "$1" != -- ]; do options+=("$1"); shift; done
-  shift
-  env PATH="$venv/bin:$PATH" VIRTUAL_ENV="$venv" PYTHONPATH="$root" "$venv/bin/python" -m pyfa_rocm device \
-    "${options[@]}" -- "$venv/bin/pytest" -c tests/clients/pytest.ini "$@" "${arguments[@]}"
-}
+source native/tools/environments.sh
+choose "$@"
 
 # kept NAME: a folder in the user's cache for what a client compiles, emptied when it is large; without one, a new folder.
 kept() {
@@ -163,7 +88,4 @@ client_jax() {
 }
 
 for client in "${chosen[@]}"; do "client_$client"; done
-echo
-echo "test_clients.sh: on the software device, in $SECONDS s"
-printf '  %s\n' "${report[@]}"
-[ ${#failed[@]} -eq 0 ] || { printf 'test_clients.sh: FAILED: %s\n' "${failed[@]}" >&2; exit 1; }
+finish

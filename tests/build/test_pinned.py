@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "native" / "tools"
 FETCH = TOOLS / "fetch"
 ADAPTERS = ROOT / "tests" / "adapters"
-CLIENTS = ROOT / "tests" / "clients"
+PROGRAMS = [ROOT / "tests" / "clients", ROOT / "tests" / "engines"]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 
@@ -43,7 +43,7 @@ def named(path: Path) -> list[str]:
 FILES = [
     *sorted(FETCH.glob("*-requirements.txt")),
     *sorted(ADAPTERS.glob("requirements*.txt")),
-    *sorted(CLIENTS.glob("*/requirements.txt")),
+    *sorted(path for folder in PROGRAMS for path in folder.glob("*/requirements.txt")),
 ]
 
 
@@ -92,10 +92,11 @@ def test_what_the_adapters_ask_for_is_pinned(torch: str, python: str) -> None:
     check(wanted, [ADAPTERS / "requirements.txt", ADAPTERS / f"requirements-{torch}.txt"], python)
 
 
-def test_what_a_client_names_is_pinned() -> None:
+@pytest.mark.parametrize("folder", PROGRAMS, ids=lambda folder: folder.name)
+def test_what_a_program_names_is_pinned(folder: Path) -> None:
     """In that version: native/tools/fetch/lock_requirements.py writes the .txt from the .in."""
-    sources = sorted(CLIENTS.glob("*/requirements.in"))
-    assert [path.with_suffix(".txt") for path in sources] == sorted(CLIENTS.glob("*/requirements.txt"))
+    sources = sorted(folder.glob("*/requirements.in"))
+    assert [path.with_suffix(".txt") for path in sources] == sorted(folder.glob("*/requirements.txt"))
     for path in sources:
         lines = {
             str(requirement).partition(";")[0].strip() for requirement, _ in pinned(path.with_suffix(".txt"))
@@ -105,7 +106,7 @@ def test_what_a_client_names_is_pinned() -> None:
 
 def test_pip_installs_nothing_else() -> None:
     """Only check_wheel.sh, which installs the wheel as a user does."""
-    for name in ("toolchain.sh", "wheel/build_wheel.sh", "test_clients.sh", "test_adapters.sh"):
+    for name in ("toolchain.sh", "wheel/build_wheel.sh", "environments.sh", "test_adapters.sh"):
         text = (TOOLS / name).read_text().replace("\\\n", " ")
         calls = re.findall(r"^.*\bpip (?:install|download) .*$", text, re.MULTILINE)
         calls = [call for call in calls if not call.startswith("#") and '--no-deps "$wheel"' not in call]

@@ -40,22 +40,29 @@ def test_needs_a_wheel(script: str, arguments: tuple[str, ...]) -> None:
     assert f"got '{''.join(arguments)}', expected a wheel file" in done.stderr
 
 
-def test_unknown_client() -> None:
-    done = run("test_clients.sh", "cuda")
+def names_of(group: str) -> list[str]:
+    """The clients or engines that a script knows."""
+    script = (TOOLS / f"test_{group}.sh").read_text(encoding="utf-8")
+    (names,) = re.findall(rf"^group={group} names=\((.*)\)$", script, re.M)
+    return str(names).split()
+
+
+@pytest.mark.parametrize("group", ["clients", "engines"])
+def test_unknown_name(group: str) -> None:
+    done = run(f"test_{group}.sh", "cuda")
     assert done.returncode == 2
-    assert (
-        "got 'cuda', expected one of objects, bitsandbytes, pennylane, triton, cupy, tinygrad, jax, or -- "
-        "and pytest's arguments" in done.stderr
-    )
+    names = ", ".join(names_of(group))
+    assert f"got 'cuda', expected one of {names}, or -- and pytest's arguments" in done.stderr
 
 
-def test_every_client_has_its_files() -> None:
+@pytest.mark.parametrize("group", ["clients", "engines"])
+def test_each_has_its_files(group: str) -> None:
     """Pinned requirements, and tests that the script names."""
-    script = (TOOLS / "test_clients.sh").read_text(encoding="utf-8")
-    (clients,) = re.findall(r"^CLIENTS=\(objects (.*)\)$", script, re.M)
-    folder = ROOT / "tests" / "clients"
+    script = (TOOLS / f"test_{group}.sh").read_text(encoding="utf-8")
+    folder = ROOT / "tests" / group
     pinned = {path.parent.name for path in folder.glob("*/requirements.txt")}
-    assert pinned == {f"with_{client}" for client in clients.split()}
+    assert pinned <= {f"with_{name}" for name in names_of(group)}
+    assert {path.name for path in folder.glob("with_*")} == pinned
     # The script runs each test.
     rooms = {str(path.parent.relative_to(ROOT)) for path in folder.glob("*/test_*.py")}
     alone = {str(path.relative_to(ROOT)) for path in folder.glob("test_*.py")}

@@ -8,7 +8,10 @@
   ``requirements-cuda.txt``: torch as the package index has it, and what only that needs;
 - ``tests/clients/with_NAME/requirements.txt``: what build/clients-NAME-venv has, pyproject's dependencies,
   its extra test, and what ``requirements.in`` says. If that begins with ``--no-deps``, it is the wheels of
-  the packages that it names and nothing else, for build/clients/NAME.
+  the packages that it names and nothing else, for build/clients/NAME;
+- ``tests/engines/with_NAME/requirements.txt``: likewise what build/engines-NAME-venv has beside torch. An
+  engine may ask for torch of PyTorch's own index, which pip does not find by itself: a folder with that wheel
+  is to be in PYFA_ROCM_TORCH_WHEELS.
 
 pip itself resolves them, for each Python that pyproject allows on Linux for x86-64, and the wheels that it
 would take are named. It needs a package index, installs nothing, and takes some minutes; a pip before 24
@@ -24,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +38,14 @@ FETCH = Path(__file__).resolve().parent
 ROOT = FETCH.parents[2]
 ADAPTERS = ROOT / "tests" / "adapters"
 CLIENTS = ROOT / "tests" / "clients"
+ENGINES = ROOT / "tests" / "engines"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-# The wheel runs on any Linux with the glibc of native/cmake/Portable.cmake or a later one.
-PLATFORMS = (
-    *(f"manylinux_2_{minor}_x86_64" for minor in range(5, 29)),
-    "manylinux2014_x86_64",
-    "linux_x86_64",
-)
+# The wheel runs with the glibc of native/cmake/Portable.cmake or a newer one. Engines run with CI's.
+GLIBC, GLIBC_OF_ENGINES = 28, 36
 TORCH = "(?:cuda-.*|nvidia-.*|torch|triton)"  # it and what only its build for CUDA needs
+# And what else is of one version of torch, which engines ask for and do not need.
+OF_ENGINES = "(?:cuda-.*|nvidia-.*|torch.*|triton)"
+ENGINE_PYTHONS = ("3.11",)  # of CI, which has torch for it
 HEAD = """# SPDX-License-Identifier: MIT OR Apache-2.0
 # Written by native/tools/fetch/lock_requirements.py, from {source}.
 """
@@ -59,6 +62,13 @@ class File:
     pythons: tuple[str, ...] = PYTHONS
     no_deps: bool = False
     names: str = ".*"  # of the packages that it names
+    glibc: int = GLIBC  # 2.glibc is the newest that they may need
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """Names of the platforms whose wheels will do."""
+        numbered = (f"manylinux_2_{minor}_x86_64" for minor in range(5, self.glibc + 1))
+        return (*numbered, "manylinux2014_x86_64", "linux_x86_64")
 
 
 def declared(*arguments: str) -> list[str]:
@@ -88,27 +98,33 @@ def wanted() -> dict[Path, File]:
         ADAPTERS / "requirements-cuda.txt": File("requirements.in", torch, names=TORCH),
     }
     for path in CLIENTS.glob("*/requirements.in"):
-        lines = lines_of(path)
         # Frameworks give up a Python before we do.
-        files[path.with_suffix(".txt")] = (
-            File(path.name, lines[1:], PYTHONS[1:], no_deps=True)
-            if lines[0] == "--no-deps"
-            else File(f"pyproject.toml and {path.name}", [*declared("test"), *lines], PYTHONS[1:])
-        )
+        files[path.with_suffix(".txt")] = of_a_program(path, PYTHONS[1:], ".*")
+    for path in ENGINES.glob("*/requirements.in"):
+        found = of_a_program(path, ENGINE_PYTHONS, f"(?!{OF_ENGINES}$).*")
+        files[path.with_suffix(".txt")] = replace(found, glibc=GLIBC_OF_ENGINES)
     return files
 
 
-def ask_pip(requirements: list[str], python: str, no_deps: bool = False) -> list[dict[str, Any]]:
+def of_a_program(path: Path, pythons: tuple[str, ...], names: str) -> File:
+    """Return the requirements of a client or an engine."""
+    lines = lines_of(path)
+    if lines[0] == "--no-deps":
+        return File(path.name, lines[1:], pythons, no_deps=True)
+    return File(f"pyproject.toml and {path.name}", [*declared("test"), *lines], pythons, names=names)
+
+
+def ask_pip(file: File, requirements: list[str], python: str) -> list[dict[str, Any]]:
     """Ask pip what it would install for this Python. It reads markers as the one that runs does."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
         command += ["--disable-pip-version-check", "--only-binary=:all:", "--implementation", "cp"]
         command += ["--python-version", python, "--target", folder, "--report", str(report)]
-        command += [f"--platform={platform}" for platform in PLATFORMS]
-        command += ["--no-deps"] if no_deps else []
+        command += [f"--platform={platform}" for platform in file.platforms]
+        command += ["--no-deps"] if file.no_deps else []
         # Another machine has not the wheels in this one's folders.
-        environment = os.environ | {"PIP_FIND_LINKS": folder}
+        environment = os.environ | {"PIP_FIND_LINKS": os.environ.get("PYFA_ROCM_TORCH_WHEELS", folder)}
         subprocess.run([*command, *requirements], check=True, env=environment)
         items: list[dict[str, Any]] = json.loads(report.read_text())["install"]
         return items
@@ -137,10 +153,10 @@ def resolve(file: File, python: str) -> list[Wheel]:
     requirements = [
         line.partition(";")[0] for line in file.requirements if applies(Requirement(line), python)
     ]
-    items = ask_pip(requirements, python, file.no_deps)
+    items = ask_pip(file, requirements, python)
     while not file.no_deps and (more := left_out(items, python)):
         requirements = [*requirements, *more]
-        items = ask_pip(requirements, python)
+        items = ask_pip(file, requirements, python)
     return [
         (
             canonicalize_name(item["metadata"]["name"]),

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Runs the fourth group of tests: engines of others that call us by a plug-in of their own, on the software device of the
+# build at hand. Each engine has an environment of its own, build/engines-NAME-venv, of pinned wheels.
+#
+#   test_engines.sh [ENGINE...] [-- PYTEST_ARGUMENT...]
+#
+# ENGINE is one of the names below, all of them if none is named. PYTHON (python3) is the interpreter of the environments.
+# Every engine runs even if one before it failed; the last lines say what ran, in which versions, and how long it took.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+group=engines names=(vllm)
+TORCH=tests/adapters/requirements-cpu.txt
+source native/tools/environments.sh
+choose "$@"
+
+# in_engine VENV TEST...: pytest in that environment. Our own loader finds the software device: these programs are built
+# for CPUs, and load no HIP.
+in_engine() {
+  local venv=$1
+  shift
+  in_venv "$venv" "$venv/bin/pytest" -c tests/engines/pytest.ini "$@" "${arguments[@]}"
+}
+
+engine_vllm() {
+  make_venv vllm "$TORCH"
+  run "vLLM ($versions)" in_engine "$venv" tests/engines/with_vllm
+}
+
+for engine in "${chosen[@]}"; do "engine_$engine"; done
+finish

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Random models in vLLM: our kernels against float64, beside vLLM's own attention.
+
+Both round to bfloat16 wherever vLLM does. So each differs from float64 by many roundings, of which attention
+does a few. The errors of vLLM's own kernels measure that. Those of ours may have a root mean square of 1.5
+times theirs. None may be above three times their largest: errors are larger for some tokens than for others,
+and the largest is one draw of the most sensitive token's. A token may differ from float64's only if float64
+prefers its own by less than two errors as large as theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import vllm
+from engines.with_vllm.vllm_jobs import COMPARED, LENGTHS, ROOT, Judged, judge, prompts
+
+# vLLM's rotation of latent attention on the CPU is not transformers': these are compared with vLLM itself.
+WITHOUT_ORACLE = ("deepseek", "deepseek_64", "modernbert")
+WITH_ORACLE = [name for name in COMPARED if name not in WITHOUT_ORACLE]
+# Errors of bfloat16 stay below the first; those of a cache of 8-bit floats, 4 bits fewer, below the second.
+NOISE, NOISE_OF_FP8 = 0.1, 0.5
+KERNELS = {
+    "llama": {"fmha_decode_bf16_d64", "fmha_decode_bf16_d64_m64"},
+    "qwen3": {"fmha_decode_bf16_d128", "fmha_fwd_bf16_d128_group_mask_pad"},
+    "gemma2": {"fmha_decode_bf16_d64", "fmha_decode_bf16_d64_m64"},
+    "gpt_oss": {"fmha_decode_bf16_d64", "fmha_decode_bf16_d64_m64"},
+    "bloom": {"fmha_decode_bf16_d64"},
+    "deepseek": {"fmha_decode_bf16_d576v512"},
+    "deepseek_64": {"fmha_decode_bf16_d576v512", "fmha_fwd_bf16_d128_group_mask_pad"},
+    "modernbert": {"fmha_fwd_bf16_d64_group_mask_pad_pingpong", "fmha_fwd_bf16_d64_group_pad_pingpong"},
+    "llama, float16": {"fmha_decode_fp16_d64"},
+    "llama, fp8 cache": {"fmha_decode_bf16_fp8_d64"},
+}
+
+
+@pytest.fixture(scope="module")
+def judged(models: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, tuple[Judged, Judged]]:
+    """Ours and theirs, against float64, by job."""
+    given = prompts(*LENGTHS)
+    found = {}
+    for name in WITH_ORACLE:
+        for report in (ours[name], theirs[name]):
+            assert "error" not in report, report["error"]
+        folder = models / COMPARED[name][0]
+        mine, own = (judge(folder, given, report[name]["results"]) for report in (ours, theirs))
+        found[name] = mine, own
+    return found
+
+
+@pytest.mark.parametrize("name", WITH_ORACLE)
+def test_log_probabilities(name: str, judged: dict[str, tuple[Judged, Judged]]) -> None:
+    """As near to float64 as vLLM's own attention."""
+    mine, own = judged[name]
+    assert mine.rms <= 1.5 * own.rms, (mine.rms, own.rms)
+    assert mine.most <= 3 * own.most, (mine.most, own.most)
+    assert own.most < (NOISE_OF_FP8 if "fp8" in name else NOISE)
+
+
+@pytest.mark.parametrize("name", WITH_ORACLE)
+def test_tokens(name: str, judged: dict[str, tuple[Judged, Judged]]) -> None:
+    """Float64's, but for ties."""
+    mine, own = judged[name]
+    assert max(mine.lost) <= 2 * own.most
+
+
+@pytest.mark.parametrize("name", ["deepseek", "deepseek_64"])
+def test_latent_attention(name: str, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    """The same tokens as vLLM's own kernels, and log-probabilities, up to a tie."""
+    for mine, own in zip(ours[name]["results"], theirs[name]["results"], strict=True):
+        for place, (a, b) in enumerate(zip(mine["best"], own["best"], strict=True)):
+            if mine["tokens"][place] != own["tokens"][place]:
+                assert b[0][1] - b[1][1] < NOISE, "no tie"
+                break
+            assert a[0][1] == pytest.approx(b[0][1], abs=NOISE)
+
+
+def test_encoder(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    """Embeddings of length 1; bfloat16 has 2^-9 of each element, of which layers make a few."""
+    for a, b in zip(ours["modernbert"]["results"], theirs["modernbert"]["results"], strict=True):
+        assert np.linalg.norm(np.subtract(a, b)) < 2**-5
+        assert np.linalg.norm(a) == pytest.approx(1, abs=1e-2)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_our_kernels_ran(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """The software device has seen their launches; without the plug-in there are none."""
+    assert KERNELS[name] <= set(ours[name]["kernels"]), ours[name]["kernels"]
+    assert theirs[name]["kernels"] == []
+
+
+def compared(mine: list[Any], own: list[Any]) -> tuple[int, int, float]:
+    """Tokens that are equal, all of them up to each prompt's first tie, and the largest difference."""
+    equal, count, worst = 0, 0, 0.0
+    for a, b in zip(mine, own, strict=True):
+        for place, (x, y) in enumerate(zip(a["tokens"], b["tokens"], strict=True)):
+            count += 1
+            if x != y:
+                break
+            equal += 1
+            worst = max(worst, abs(a["best"][place][0][1] - b["best"][place][0][1]))
+    return equal, count, worst
+
+
+def row_of(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    """A line of the page's table."""
+    mine, own = ours[name]["results"], theirs[name]["results"]
+    kernels = ", ".join(f"`{x}`" for x in ours[name]["kernels"] if "_decode_" in x or "_fwd_" in x)
+    if name == "modernbert":
+        tokens, worst = "embeddings", float(np.abs(np.subtract(mine, own)).max())
+    else:
+        equal, count, worst = compared(mine, own)
+        tokens = f"{equal} of {count}"
+    return f"| {name} | {tokens} | {worst:.4f} | {kernels} |"
+
+
+def test_the_page_has_what_was_measured(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """PYFA_ROCM_RECORD=1 writes the table. On another CPU vLLM has other kernels, and other differences."""
+    page = ROOT / "docs" / "vllm.md"
+    head = f"| vLLM {vllm.__version__.partition('+')[0]} | tokens equal | difference | kernels |"
+    rows = [row_of(name, ours, theirs) for name in COMPARED]
+    table = "\n".join([head, "| --- | --- | --- | --- |", *rows])
+    text = page.read_text(encoding="utf-8")
+    before, shown, behind = re.split(r"(?<=recorded: begin -->\n)|(?=<!-- recorded: end)", text)
+    if os.environ.get("PYFA_ROCM_RECORD") == "1":
+        page.write_text(f"{before}\n{table}\n\n{behind}", encoding="utf-8")
+        return
+    assert head in shown
+    for row in rows:
+        name, _, worst, kernels = row.strip("| ").split(" | ")
+        (recorded,) = re.findall(rf"^\| {re.escape(name)} \| .*$", shown, re.M)
+        assert recorded.endswith(f"| {kernels} |")
+        assert float(worst) <= 3 * float(recorded.split(" | ")[2])

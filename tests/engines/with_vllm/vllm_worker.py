@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""A process with vLLM in it: it reads jobs from a file, and writes their results to another.
+
+A job is a model and what `LLM` is to be told about it, with prompts of token numbers. It gives, for each
+prompt, the tokens, and for each token the likeliest two with their log-probabilities; or an embedding.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+OURS = os.environ.get("PYFA_ROCM_VLLM_CPU") == "1"
+
+
+def results(job: dict[str, Any], llm: Any) -> list[Any]:
+    """Do a job; each call of the engine has a list of prompts."""
+    from vllm import SamplingParams
+
+    found: list[Any] = []
+    for numbers in job["prompts"]:
+        prompts = [{"prompt_token_ids": x} for x in numbers]
+        if job.get("encodes"):
+            found += [x.outputs.embedding for x in llm.embed(prompts, use_tqdm=False)]
+            continue
+        sampling = SamplingParams(temperature=0, max_tokens=job["tokens"], logprobs=2, ignore_eos=True)
+        for answer in llm.generate(prompts, sampling, use_tqdm=False):
+            (one,) = answer.outputs
+            best = [[[token, x.logprob] for token, x in place.items()] for place in one.logprobs]
+            found.append({"tokens": list(one.token_ids), "best": best, "cached": answer.num_cached_tokens})
+    return found
+
+
+def counted(llm: Any) -> dict[str, float]:
+    """vLLM's own counters."""
+    return {x.name: x.value for x in llm.get_metrics() if hasattr(x, "value")}
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Start an engine, do a job, and stop it."""
+    from vllm import LLM
+
+    options = {
+        "dtype": "bfloat16", "max_model_len": 512, "enforce_eager": True, "block_size": 32,
+        "max_num_batched_tokens": 128, "max_num_seqs": 8, "seed": 0, "disable_log_stats": False,
+    }  # fmt: skip
+    os.environ.update(job.get("environment", {}))
+    llm = LLM(model=job["model"], **options | job.get("options", {}))
+    report: dict[str, Any] = {"kernels": [], "results": results(job, llm), "counters": counted(llm)}
+    core = llm.llm_engine.engine_core.engine_core
+    if caches := core.model_executor.driver_worker.worker.model_runner.kv_caches:
+        report["strides"] = caches[0].stride()
+    if OURS and job.get("profile"):
+        from pyfa_rocm import emulator
+
+        with emulator.profile() as profile:
+            # Backwards, so that the cache does not have them.
+            results(job | {"prompts": [[x[::-1] for x in job["prompts"][0][:2]]], "tokens": 3}, llm)
+        report["kernels"] = sorted({launch.kernel for launch in profile.launches})
+    llm.llm_engine.engine_core.shutdown()
+    del llm
+    gc.collect()
+    return report
+
+
+def main() -> int:
+    """Run the jobs of a file; one that fails has its error as its result."""
+    jobs, to = (Path(x) for x in sys.argv[1:])
+    reports = {}
+    for job in json.loads(jobs.read_text()):
+        try:
+            reports[job["name"]] = run(job)
+        except Exception as error:  # the test says what is right
+            chain, text = error, []
+            while chain is not None:
+                text.append(f"{type(chain).__name__}: {chain}")
+                chain = chain.__cause__ or chain.__context__  # type: ignore[assignment]
+            reports[job["name"]] = {"error": "\n".join(text)}
+        to.write_text(json.dumps(reports))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
