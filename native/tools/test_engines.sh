@@ -10,22 +10,28 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-group=engines names=(vllm)
+group=engines names=(vllm onnxruntime)
 TORCH=tests/adapters/requirements-cpu.txt
 source native/tools/environments.sh
 choose "$@"
 
-# in_engine VENV TEST...: pytest in that environment. Our own loader finds the software device: these programs are built
-# for CPUs, and load no HIP.
+# in_engine INI TEST...: pytest in $venv. Our own loader finds the software device: these programs are built for CPUs, and
+# load no HIP.
 in_engine() {
-  local venv=$1
-  shift
-  in_venv "$venv" "$venv/bin/pytest" -c tests/engines/pytest.ini "$@" "${arguments[@]}"
+  in_venv "$venv" "$venv/bin/pytest" -c "tests/engines/$1" "${@:2}" "${arguments[@]}"
 }
 
 engine_vllm() {
   make_venv vllm "$TORCH"
-  run "vLLM ($versions)" in_engine "$venv" tests/engines/with_vllm
+  run "vLLM ($versions)" in_engine pytest.ini tests/engines/with_vllm
+}
+
+# The provider is off in other builds.
+engine_onnxruntime() {
+  make_venv onnxruntime
+  cmake -S . -B build/release -DFMHA_ONNXRUNTIME=ON --log-level=WARNING
+  cmake --build build/release --target fmha_onnxruntime
+  run "ONNX Runtime ($versions)" in_engine with_onnxruntime/pytest.ini tests/engines/with_onnxruntime
 }
 
 for engine in "${chosen[@]}"; do "engine_$engine"; done
