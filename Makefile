@@ -129,7 +129,7 @@ test-clients: build
 
 # Engines of others that call this build's library, each in an environment of its own. ENGINES: only these.
 test-engines: build
-	@native/tools/toolchain.sh --tests
+	@native/tools/toolchain.sh --tests --onnxruntime
 	native/tools/test_engines.sh $(ENGINES) -- --durations=10
 
 sanitize: $(SANITIZERS:%=sanitize-%)
