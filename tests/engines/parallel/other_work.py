@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 from collections.abc import Callable
@@ -37,11 +38,11 @@ def ring_flash_attn(problem: Problem) -> Attend:
     import pyfa_rocm.flash_attn
 
     pyfa_rocm.flash_attn.install()
-    # Its adapter of transformers, which is no attention, needs a name that transformers 5 has not.
+    # Its adapter of transformers, which is no attention, needs a name that transformers 5 does not have.
     adapters = types.ModuleType("ring_flash_attn.adapters")
     adapters.substitute_hf_flash_attn = adapters.update_ring_flash_attn_params = None  # type: ignore[attr-defined]
     sys.modules[adapters.__name__] = adapters
-    import ring_flash_attn as package
+    package = importlib.import_module("ring_flash_attn")
 
     name = "zigzag_ring_flash_attn_func" if problem.zigzag else "ring_flash_attn_func"
     return lambda q, k, v: getattr(package, name)(q, k, v, causal=problem.causal)
@@ -52,12 +53,11 @@ def yunchang(problem: Problem) -> Attend:
     import pyfa_rocm.flash_attn
 
     pyfa_rocm.flash_attn.install()
-    import yunchang as package
-    from yunchang.kernels import AttnType
+    package, kernels = (importlib.import_module(x) for x in ("yunchang", "yunchang.kernels"))
 
     size = distributed.get_world_size()
     package.set_seq_parallel_pg(2, size // 2, distributed.get_rank(), size)
-    layer = package.LongContextAttention(ring_impl_type="basic", attn_type=AttnType.FA)
+    layer = package.LongContextAttention(ring_impl_type="basic", attn_type=kernels.AttnType.FA)
     return lambda q, k, v: layer(q, k, v, causal=problem.causal)
 
 
