@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pyfa_rocm._call.params import Options
-from pyfa_rocm._call.shards import Call, Shards, calls
+from pyfa_rocm._shards import Call, Shards, calls
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.jax._operands import Operands, require_static
 from pyfa_rocm.jax._primitive import alike, bind
@@ -118,9 +118,10 @@ def context_parallel_attn_func(
     >>> import jax
     >>> import jax.numpy as jnp
     >>> from functools import partial
+    >>> from jax.sharding import Mesh
     >>> from jax.sharding import PartitionSpec as P
     >>> from pyfa_rocm.jax.context_parallel import context_parallel_attn_func, local_rows
-    >>> mesh = jax.make_mesh((1,), ("ring",))
+    >>> mesh = Mesh(jax.devices()[:1], ("ring",))
     >>> q, k, v = (jnp.ones((1, 64, 2, 128), jnp.bfloat16)[:, local_rows(64, rings=1)] for _ in range(3))
     >>> attend = partial(context_parallel_attn_func, causal=True, ring="ring")
     >>> rows = P(None, "ring")

@@ -6,9 +6,9 @@
 - ``wheel-requirements.txt``: what builds and checks a wheel;
 - ``tests/adapters/requirements.txt``: what build/adapters-venv has beside the wheel and torch, and
   ``requirements-cuda.txt``: torch as the package index has it, and what only that needs;
-- ``tests/clients/with_NAME/requirements.txt``: what build/clients-NAME-venv has, pyproject's dependencies,
-  its extra test, and what ``requirements.in`` says. If that begins with ``--no-deps``, it is the wheels of
-  the packages that it names and nothing else, for build/clients/NAME.
+- ``tests/clients/with_NAME/requirements.txt``, and those of ``tests/engines``: what build/clients-NAME-venv
+  has, pyproject's dependencies, its extra test, and what ``requirements.in`` says. If that begins with
+  ``--no-deps``, it is the wheels of the packages that it names and nothing else, for build/clients/NAME.
 
 pip itself resolves them, for each Python that pyproject allows on Linux for x86-64, and the wheels that it
 would take are named. It needs a package index, installs nothing, and takes some minutes; a pip before 24
@@ -35,6 +35,7 @@ FETCH = Path(__file__).resolve().parent
 ROOT = FETCH.parents[2]
 ADAPTERS = ROOT / "tests" / "adapters"
 CLIENTS = ROOT / "tests" / "clients"
+ENGINES = ROOT / "tests" / "engines"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 # The wheel runs on any Linux with the glibc of native/cmake/Portable.cmake or a later one.
 PLATFORMS = (
@@ -87,7 +88,7 @@ def wanted() -> dict[Path, File]:
         ),
         ADAPTERS / "requirements-cuda.txt": File("requirements.in", torch, names=TORCH),
     }
-    for path in CLIENTS.glob("*/requirements.in"):
+    for path in (*CLIENTS.glob("*/requirements.in"), *ENGINES.glob("*/requirements.in")):
         lines = lines_of(path)
         # Frameworks give up a Python before we do.
         files[path.with_suffix(".txt")] = (

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyfa_rocm._call.shards import Shards
+from pyfa_rocm._shards import Shards
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch.context_parallel._messages import exchange_rows, peers_of
 

@@ -2,7 +2,7 @@
 """Ring attention: keys and values travel, and partial results are merged in float32.
 
 In step t a rank attends its rows to the keys of the rank t before it, while the next keys are on their way
-from the rank that has them. Keys that a rank's rows do not see are neither sent nor read: see `_call.shards`.
+from the rank that has them. Keys that a rank's rows do not see are neither sent nor read: see `_shards`.
 The order of all sums is that of the steps, so results have the same bits from run to run.
 
 Backward knows the log-sum-exp of all keys, so a block's gradients need nothing of other blocks. Gradients of
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from pyfa_rocm._call.shards import Call, Shards, calls, needed
+from pyfa_rocm._shards import Call, Shards, calls, needed
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.torch.context_parallel._messages import Message, Peers, peers_of
 

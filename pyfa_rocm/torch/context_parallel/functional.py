@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pyfa_rocm._call.shards import Shards
+from pyfa_rocm._shards import Shards
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch._arguments import window
 from pyfa_rocm.torch._tensors import autocast, real, require_tensors

@@ -28,7 +28,7 @@ from built import this_arch
 from engines.parallel.work import Problem
 from reference import Gradient, attention, gradients, numerics_of, ulp
 
-from pyfa_rocm._call.shards import Shards, calls
+from pyfa_rocm._shards import Shards, calls
 
 _E = 2.0**-24
 
