@@ -23,7 +23,7 @@ _context.set_forkserver_preload(["torch", "pyfa_rocm.torch.context_parallel"])
 class Ranks:
     """So many processes, ranks of one group, whose messages may take so many seconds."""
 
-    def __init__(self, size: int, timeout: float = 20.0) -> None:
+    def __init__(self, size: int, timeout: float = 60.0) -> None:
         self.size = size
         self._folder = tempfile.TemporaryDirectory()
         self._pipes, self.processes = [], []
