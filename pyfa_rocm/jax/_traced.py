@@ -237,7 +237,9 @@ def _structs(
     if not problem.is_backward:
         return _forward_structs(problem, fwd, len(buffers))
     structs = {"params": fwd_words(fwd)}
-    bwd = BwdParams(fwd=fwd, deterministic=problem.deterministic, **gradients)
+    bwd = BwdParams(
+        fwd=fwd, grad_dtype=problem.results[0].dtype, deterministic=problem.deterministic, **gradients
+    )  # fmt: skip
     nbytes = workspace_bytes(bwd)
     if nbytes:
         nbytes += WORKSPACE_ALIGN

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,20 @@ def _run(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedPr
         cwd=tmp_path,
         env=env,
     )
+
+
+def test_context_parallel(tmp_path: Path) -> None:
+    """A row for each layout, of ranges that add up."""
+    done = _run(tmp_path, "context_parallel.py")
+    assert done.returncode == 0, done.stderr
+    *_, ring, ulysses, both = done.stdout.splitlines()
+    for row, name in ((ring, "ring 64"), (ulysses, "Ulysses 64"), (both, "ring 8 x Ulysses 8")):
+        assert row.startswith(name)
+        busy, waiting, together = (
+            [float(x) for x in cell.split(" to ")] for cell in re.findall(r"[\d.]+ to [\d.]+", row)
+        )
+        assert 0 < busy[0] <= busy[1]
+        assert together == pytest.approx([a + b for a, b in zip(busy, waiting, strict=True)], abs=0.2)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -107,6 +107,21 @@ def test_a_wheel_needs_no_checkout() -> None:
             assert not [x for x in names if x.split(".")[0] in ("benchmarks", "tests")], name
 
 
+def test_only_context_parallel_communicates() -> None:
+    """Plain functions import no communication library."""
+    found = set()
+    for name, path in FILES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            if any(x.startswith("torch.distributed") for x in names):
+                found.add(name)
+        if name in found:
+            assert name.startswith("pyfa_rocm.torch.context_parallel."), name
+    assert found
+
+
 def test_options_are_described_once() -> None:
     """`flash_attn_func` spells out the fields of `Options`, defaults included."""
     parameters = inspect.signature(pyfa_rocm.flash_attn_func).parameters

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Processes that share a process group of torch over Gloo, and stay for one piece of work after another.
+
+They are forked from a process that has imported torch, which takes seconds, and has done nothing else.
+"""
+
+from __future__ import annotations
+
+import datetime
+import multiprocessing
+import os
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["torch", "pyfa_rocm.torch.context_parallel"])
+
+
+class Ranks:
+    """So many processes, ranks of one group, whose messages may take so many seconds."""
+
+    def __init__(self, size: int, timeout: float = 60.0) -> None:
+        self.size = size
+        self._folder = tempfile.TemporaryDirectory()
+        self._pipes, self.processes = [], []
+        for rank in range(size):
+            ours, theirs = _context.Pipe()
+            store = str(Path(self._folder.name) / "store")
+            process = _context.Process(target=_serve, args=(theirs, rank, size, store, timeout), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self.processes.append(process)
+
+    def run(self, work: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Return what `work(*arguments)` gives on each rank, or the exception that it raises."""
+        for pipe in self._pipes:
+            pipe.send((work, arguments))
+        return [self._result(pipe) for pipe in self._pipes]
+
+    def all(self, work: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """As `run`, but raise if any rank did."""
+        results = self.run(work, *arguments)
+        for rank, result in enumerate(results):
+            if isinstance(result, BaseException):
+                raise AssertionError(f"rank {rank} of {self.size}") from result
+        return results
+
+    @staticmethod
+    def _result(pipe: Any) -> Any:
+        try:
+            return pipe.recv()
+        except EOFError as error:
+            return error
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self.processes:
+            process.join()
+        self._folder.cleanup()
+
+
+def _serve(pipe: Any, rank: int, size: int, store: str, timeout: float) -> None:
+    import torch
+    from torch import distributed
+
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", store=distributed.FileStore(store, size), rank=rank, world_size=size,
+        timeout=datetime.timedelta(seconds=timeout),
+    )  # fmt: skip
+    while True:
+        try:
+            work, arguments = pipe.recv()
+        except EOFError:
+            # Without the interpreter's end, see tests/adapters/with_torch/two_processes.py.
+            os._exit(0)
+        try:
+            result = work(*arguments)
+        except Exception as error:
+            result = RuntimeError(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+        pipe.send(result)
