@@ -31,7 +31,7 @@ choose() {
 
 # versions_of NAME: what its requirements name, to print.
 versions_of() {
-  sed -n 's/^\([a-z0-9-]*\)==\(.*\)/\1 \2/p' "tests/$group/with_$1/requirements.in" | paste -sd, | sed 's/,/, /g'
+  sed -n 's/^\([a-z0-9-]*\)==\(.*\)/\1 \2/p' tests/"$group"/{with_,}"$1"/requirements.in 2>/dev/null | paste -sd, | sed 's/,/, /g'
 }
 
 # make_venv NAME [LOCKED...]: $venv, as tests/GROUP/with_NAME/requirements.txt, more such files and the program of its own
@@ -39,7 +39,9 @@ versions_of() {
 make_venv() {
   local name=$1 begin=$SECONDS locked
   shift
-  local files=("tests/$group/with_$name/requirements.txt" "$@") setup=tests/$group/with_$name/${name}_setup.py
+  local tests=tests/$group/with_$name
+  [ -d "$tests" ] || tests=tests/$group/$name
+  local files=("$tests/requirements.txt" "$@") setup=$tests/${name}_setup.py
   venv=$root/build/$group-$name-venv
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
   if ! cat "${files[@]}" | cmp -s - "$venv/.requirements"; then

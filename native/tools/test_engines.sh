@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-group=engines names=(vllm onnxruntime)
+group=engines names=(vllm onnxruntime parallel)
 TORCH=tests/adapters/requirements-cpu.txt
 source native/tools/environments.sh
 choose "$@"
@@ -31,7 +31,13 @@ engine_onnxruntime() {
   make_venv onnxruntime
   cmake -S . -B build/release -DFMHA_ONNXRUNTIME=ON --log-level=WARNING
   cmake --build build/release --target fmha_onnxruntime
-  run "ONNX Runtime ($versions)" in_engine with_onnxruntime/pytest.ini tests/engines/with_onnxruntime
+  run "ONNX Runtime ($versions)" in_engine pytest.ini tests/engines/with_onnxruntime
+}
+
+# Its tests start processes themselves.
+engine_parallel() {
+  make_venv parallel tests/adapters/requirements.txt "$TORCH"
+  run "context parallel ($versions)" in_engine pytest.ini tests/engines/parallel -n 0
 }
 
 for engine in "${chosen[@]}"; do "engine_$engine"; done
