@@ -8,6 +8,7 @@
 
 #include "args/bwd_fp32.h"
 #include "divide.h"
+#include "origins/bwd_inputs.h"
 #include "origins/dropout.h"
 #include "origins/limits.h"
 #include "origins/parts.h"
@@ -18,8 +19,6 @@ namespace {
 int32_t side(int64_t keys) {
   return keys == Mask::kUnlimited ? BwdFp32Params::kUnlimited : static_cast<int32_t>(keys);
 }
-
-BwdStrides lse_strides(const View& v) { return {v.stride[kBatch], v.stride[kHead], 1}; }
 
 BwdStrides optional_strides(const View& v) { return v.touched ? bwd_parts::strides(v) : BwdStrides{}; }
 
@@ -104,61 +103,29 @@ void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, 
   const bool random = f.dropout.is_on();
   const Tiles tiles = tiles_of(kernel, p);
   const Grid grid = grid_of(kernel, f, tiles, f.nhead_q, f.batch);
-  new (plan.add_launch<BwdFp32Params>(kernel, grid)) BwdFp32Params{
-      .q = f.q.address(),
-      .k = f.k.address(),
-      .v = f.v.address(),
-      .dout = p.dout.address(),
-      .lse = f.lse.address<float>(),
-      .d = w.d.data,
-      .dq = p.dq.address(),
-      .dk = p.dk.address(),
-      .dv = p.dv.address(),
-      .bias = f.bias.address(),
-      .dbias = p.dbias.address(),
-      .alibi = f.alibi_slopes,
-      .cu_q = f.cu_seqlens_q,
-      .cu_k = f.cu_seqlens_k,
-      .used_q = f.seqused_q,
-      .used_k = f.seqused_k,
-      .philox = f.dropout.seed_offset,
-      .philox_seed = random ? f.dropout.seed : 0,
-      .philox_offset = random ? f.dropout.offset : 0,
-      .q_strides = row_strides(f.q),
-      .k_strides = row_strides(f.k),
-      .v_strides = row_strides(f.v),
-      .dout_strides = row_strides(p.dout),
-      .lse_strides = lse_strides(f.lse),
-      .d_strides = w.d.strides,
-      .dq_strides = row_strides(p.dq),
-      .dk_strides = row_strides(p.dk),
-      .dv_strides = row_strides(p.dv),
-      .bias_strides = optional_strides(f.bias),
-      .dbias_strides = optional_strides(p.dbias),
-      .seqlen_q = static_cast<int32_t>(f.seqlen_q),
-      .seqlen_k = static_cast<int32_t>(f.seqlen_k),
-      .total_q = static_cast<int32_t>(f.total_q),
-      .total_k = static_cast<int32_t>(f.total_k),
-      .hdim_q = static_cast<int32_t>(f.hdim_q),
-      .hdim_v = static_cast<int32_t>(f.hdim_v),
-      .nhead_q = static_cast<int32_t>(f.nhead_q),
-      .nhead_ratio_qk = static_cast<int32_t>(f.nhead_q / f.nhead_k),
-      .key_tiles = static_cast<int32_t>(tiles.keys),
-      .query_tiles = static_cast<int32_t>(tiles.queries),
-      .dbias_key_tiles = static_cast<int32_t>(tiles.bias_keys),
-      .dbias_row_tiles = static_cast<int32_t>(tiles.bias_rows),
-      .dbias_sums = p.dbias.touched ? bias_sums(p) : 0,
-      .scale = f.softmax_scale,
-      .softcap = f.softcap,
-      .rp_keep = random ? dropout.rp_keep : 1.0F,
-      .keep_at_most = random ? dropout.keep_at_most : -1,
-      .top_left = f.mask.top_left ? 1 : 0,
-      .window_left = side(f.mask.left),
-      .window_right = side(f.mask.right),
-      .alibi_stride_batch = static_cast<int32_t>(f.alibi_stride_batch),
-      .accumulate = p.accumulate ? 1 : 0,
-      .float_gradients = p.grad_dtype == DType::kFp32 ? 1 : 0,
-  };
+  auto& args = *new (plan.add_launch<BwdFp32Params>(kernel, grid)) BwdFp32Params;
+  origins::set_bwd_inputs(p, w, row_strides, args);
+  args.dq = p.dq.address();
+  args.dk = p.dk.address();
+  args.dv = p.dv.address();
+  args.dbias = p.dbias.address();
+  args.dq_strides = row_strides(p.dq);
+  args.dk_strides = row_strides(p.dk);
+  args.dv_strides = row_strides(p.dv);
+  args.bias_strides = optional_strides(f.bias);
+  args.dbias_strides = optional_strides(p.dbias);
+  args.key_tiles = static_cast<int32_t>(tiles.keys);
+  args.query_tiles = static_cast<int32_t>(tiles.queries);
+  args.dbias_key_tiles = static_cast<int32_t>(tiles.bias_keys);
+  args.dbias_row_tiles = static_cast<int32_t>(tiles.bias_rows);
+  args.dbias_sums = p.dbias.touched ? bias_sums(p) : 0;
+  args.rp_keep = random ? dropout.rp_keep : 1.0F;
+  args.keep_at_most = random ? dropout.keep_at_most : -1;
+  args.top_left = f.mask.top_left ? 1 : 0;
+  args.window_left = side(f.mask.left);
+  args.window_right = side(f.mask.right);
+  args.accumulate = p.accumulate ? 1 : 0;
+  args.float_gradients = p.grad_dtype == DType::kFp32 ? 1 : 0;
 }
 
 // All of the array as one that is not packed and has no dimension to sum over.

@@ -18,16 +18,33 @@
 
 namespace fmha {
 
+template <typename Pointer>
 struct AiterBwdTensors {
-  float* dq_acc;  // zeroed; (batch, nhead_q, seqlen_q, hdim), or packed (nhead_q, total_q, hdim)
-  void* dk;
-  void* dv;
-  const void* q;
-  const void* k;
-  const void* v;
-  const void* dout;
-  const float* lse;  // (batch, nhead_q, seqlen_q), or packed (nhead_q, total_q), contiguous; so is d
-  const float* d;
+  Pointer dq_acc;  // zeroed; (batch, nhead_q, seqlen_q, hdim), or packed (nhead_q, total_q, hdim); float32
+  Pointer dk;
+  Pointer dv;
+  Pointer q;
+  Pointer k;
+  Pointer v;
+  Pointer dout;
+  Pointer lse;  // (batch, nhead_q, seqlen_q), or packed (nhead_q, total_q), contiguous float32; so is d
+  Pointer d;
+};
+
+// int32, of packed sequences.
+template <typename Pointer>
+struct AiterBwdStarts {
+  Pointer cu_q;  // first row of each sequence, and the end
+  Pointer cu_k;
+  Pointer cu_q_slots;  // the same of the room that each has; here it has no more
+  Pointer cu_k_slots;
+};
+
+template <typename Number>
+struct AiterBwdStrides {
+  Number nhead;
+  Number batch;
+  Number row;
 };
 
 struct AiterBwdInt {
@@ -46,13 +63,9 @@ struct AiterBwdFloat {
 
 // For tensors (batch, seqlen, nhead, hdim).
 struct AiterBwdBatchParams {
-  struct Strides {
-    AiterBwdInt nhead;
-    AiterBwdInt batch;
-    AiterBwdInt row;
-  };
+  using Strides = AiterBwdStrides<AiterBwdInt>;
 
-  AiterBwdTensors tensors;
+  AiterBwdTensors<const void*> tensors;
   AiterBwdFloat scale;  // softmax_scale
   AiterBwdFloat log2e;
   AiterBwdInt nhead_ratio_qk;
@@ -76,11 +89,8 @@ struct AiterBwdGroupParams {
     AiterBwdInt row;
   };
 
-  AiterBwdTensors tensors;
-  const int32_t* cu_q;  // first row of each sequence, and the end
-  const int32_t* cu_k;
-  const int32_t* cu_q_slots;  // the same of the room that each has; here it has no more
-  const int32_t* cu_k_slots;
+  AiterBwdTensors<const void*> tensors;
+  AiterBwdStarts<const void*> starts;
   AiterBwdFloat scale;
   AiterBwdFloat log2e;
   AiterBwdInt nhead_ratio_qk;
@@ -100,48 +110,28 @@ static_assert(sizeof(AiterBwdGroupParams) == 248);
 struct AiterBwdWideParams {
   using Pointer = AiterSlot<const void*>;
   using Number = AiterSlot<uint32_t>;
+  using Strides = AiterBwdStrides<Number>;
 
-  Pointer dq_acc;
-  Pointer dk;
-  Pointer dv;
-  Pointer q;
-  Pointer k;
-  Pointer v;
-  Pointer dout;
-  Pointer lse;
-  Pointer d;
+  AiterBwdTensors<Pointer> tensors;
   AiterSlot<float> scale;
   AiterSlot<float> log2e;
   Number seqlen_q;
   Number k_tile;  // of all rows of a tile
-  Number q_head;
-  Number q_batch;
-  Number q_row;
+  Strides q;
   Number nhead_ratio_qk;
-  Number k_head;
-  Number k_batch;
-  Number k_row;
+  Strides k;
   Number dk_row;
   Number seqlen_k;
   Number hdim_q;
   Number hdim_v;
   Number nhead_q;
-  Number v_head;
-  Number v_batch;
-  Number v_row;
-  Number dout_head;
-  Number dout_batch;
-  Number dout_row;
+  Strides v;
+  Strides dout;
   Number dk_head;
   Number dk_batch;
-  Number dv_head;
-  Number dv_batch;
-  Number dv_row;
+  Strides dv;
   Number lse_head;  // of packed sequences, and d's
-  Pointer cu_q;     // of packed sequences, as above
-  Pointer cu_k;
-  Pointer cu_q_slots;
-  Pointer cu_k_slots;
+  AiterBwdStarts<Pointer> starts;
   Number most_queries;  // of a sequence
   Number window[2];     // of kernels with one
 };

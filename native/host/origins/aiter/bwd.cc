@@ -19,8 +19,9 @@ uint32_t stride_bytes(const View& v, Dimension i) {
   return static_cast<uint32_t>((v.size[i] > 1 ? v.stride[i] : v.row) * v.element_bytes);
 }
 
-AiterBwdBatchParams::Strides batch_strides(const View& v) {
-  return {stride_bytes(v, kHead), stride_bytes(v, kBatch), stride_bytes(v, kSeqlen)};
+template <typename Number>
+AiterBwdStrides<Number> strides(const View& v) {
+  return {Number{stride_bytes(v, kHead)}, Number{stride_bytes(v, kBatch)}, Number{stride_bytes(v, kSeqlen)}};
 }
 
 AiterBwdGroupParams::Strides group_strides(const View& v) {
@@ -29,18 +30,19 @@ AiterBwdGroupParams::Strides group_strides(const View& v) {
 
 uint32_t number(int64_t value) { return static_cast<uint32_t>(value); }
 
-AiterBwdTensors tensors(const BwdProblem& p, const BwdWorkspace& w) {
+template <typename Pointer>
+AiterBwdTensors<Pointer> tensors(const BwdProblem& p, const BwdWorkspace& w) {
   const FwdProblem& f = p.fwd;
   return {
-      .dq_acc = w.dq_acc.data,
-      .dk = p.dk.address(),
-      .dv = p.dv.address(),
-      .q = f.q.address(),
-      .k = f.k.address(),
-      .v = f.v.address(),
-      .dout = p.dout.address(),
-      .lse = f.lse.address<float>(),
-      .d = w.d.data,
+      .dq_acc = Pointer{w.dq_acc.data},
+      .dk = Pointer{p.dk.address()},
+      .dv = Pointer{p.dv.address()},
+      .q = Pointer{f.q.address()},
+      .k = Pointer{f.k.address()},
+      .v = Pointer{f.v.address()},
+      .dout = Pointer{p.dout.address()},
+      .lse = Pointer{f.lse.address()},
+      .d = Pointer{w.d.data},
   };
 }
 
@@ -51,18 +53,17 @@ Grid grid_of(const Kernel& kernel, const FwdProblem& f, const BwdWorkspace& w) {
 }
 
 // The dot kernel has put the starts in order. A batch of equal lengths has none.
-const int32_t* starts_of_keys(const FwdProblem& f, const BwdWorkspace& w) {
-  return w.starts == nullptr ? nullptr : w.starts + f.batch + 1;
+template <typename Pointer>
+AiterBwdStarts<Pointer> starts(const FwdProblem& f, const BwdWorkspace& w) {
+  const Pointer q{w.starts}, k{w.starts == nullptr ? nullptr : w.starts + f.batch + 1};
+  return {.cu_q = q, .cu_k = k, .cu_q_slots = q, .cu_k_slots = k};
 }
 
 void add_group(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
   const FwdProblem& f = p.fwd;
   new (plan.add_launch<AiterBwdGroupParams>(kernel, grid_of(kernel, f, w))) AiterBwdGroupParams{
-      .tensors = tensors(p, w),
-      .cu_q = w.starts,
-      .cu_k = starts_of_keys(f, w),
-      .cu_q_slots = w.starts,
-      .cu_k_slots = starts_of_keys(f, w),
+      .tensors = tensors<const void*>(p, w),
+      .starts = starts<const void*>(f, w),
       .scale = f.softmax_scale,
       .log2e = kLog2e,
       .nhead_ratio_qk = number(f.nhead_q / f.nhead_k),
@@ -81,7 +82,7 @@ void add_group(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w,
 void add_batch(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
   const FwdProblem& f = p.fwd;
   new (plan.add_launch<AiterBwdBatchParams>(kernel, grid_of(kernel, f, w))) AiterBwdBatchParams{
-      .tensors = tensors(p, w),
+      .tensors = tensors<const void*>(p, w),
       .scale = f.softmax_scale,
       .log2e = kLog2e,
       .nhead_ratio_qk = number(f.nhead_q / f.nhead_k),
@@ -89,61 +90,42 @@ void add_batch(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w,
       .seqlen_k = number(f.seqlen_k),
       .hdim = number(f.hdim_q),
       .nhead_q = number(f.nhead_q),
-      .q = batch_strides(f.q),
-      .k = batch_strides(f.k),
-      .v = batch_strides(f.v),
-      .dout = batch_strides(p.dout),
-      .dk = batch_strides(p.dk),
-      .dv = batch_strides(p.dv),
+      .q = strides<AiterBwdInt>(f.q),
+      .k = strides<AiterBwdInt>(f.k),
+      .v = strides<AiterBwdInt>(f.v),
+      .dout = strides<AiterBwdInt>(p.dout),
+      .dk = strides<AiterBwdInt>(p.dk),
+      .dv = strides<AiterBwdInt>(p.dv),
   };
 }
 
 void add_wide(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
   const FwdProblem& f = p.fwd;
-  const auto stride = [](const View& v, Dimension i) { return AiterSlot<uint32_t>{stride_bytes(v, i)}; };
-  const auto count = [](int64_t value) { return AiterSlot<uint32_t>{number(value)}; };
+  using Pointer = AiterBwdWideParams::Pointer;
+  using Number = AiterBwdWideParams::Number;
+  const auto stride = [](const View& v, Dimension i) { return Number{stride_bytes(v, i)}; };
+  const auto count = [](int64_t value) { return Number{number(value)}; };
   new (plan.add_launch<AiterBwdWideParams>(kernel, grid_of(kernel, f, w))) AiterBwdWideParams{
-      .dq_acc = {w.dq_acc.data},
-      .dk = {p.dk.address()},
-      .dv = {p.dv.address()},
-      .q = {f.q.address()},
-      .k = {f.k.address()},
-      .v = {f.v.address()},
-      .dout = {p.dout.address()},
-      .lse = {f.lse.address()},
-      .d = {w.d.data},
+      .tensors = tensors<Pointer>(p, w),
       .scale = {f.softmax_scale},
       .log2e = {kLog2e},
       .seqlen_q = count(f.seqlen_q),
       .k_tile = {stride_bytes(f.k, kSeqlen) * number(kernel.bwd.tile_n)},
-      .q_head = stride(f.q, kHead),
-      .q_batch = stride(f.q, kBatch),
-      .q_row = stride(f.q, kSeqlen),
+      .q = strides<Number>(f.q),
       .nhead_ratio_qk = count(f.nhead_q / f.nhead_k),
-      .k_head = stride(f.k, kHead),
-      .k_batch = stride(f.k, kBatch),
-      .k_row = stride(f.k, kSeqlen),
+      .k = strides<Number>(f.k),
       .dk_row = stride(p.dk, kSeqlen),
       .seqlen_k = count(f.seqlen_k),
       .hdim_q = count(f.hdim_q),
       .hdim_v = count(f.hdim_v),
       .nhead_q = count(f.nhead_q),
-      .v_head = stride(f.v, kHead),
-      .v_batch = stride(f.v, kBatch),
-      .v_row = stride(f.v, kSeqlen),
-      .dout_head = stride(p.dout, kHead),
-      .dout_batch = stride(p.dout, kBatch),
-      .dout_row = stride(p.dout, kSeqlen),
+      .v = strides<Number>(f.v),
+      .dout = strides<Number>(p.dout),
       .dk_head = stride(p.dk, kHead),
       .dk_batch = stride(p.dk, kBatch),
-      .dv_head = stride(p.dv, kHead),
-      .dv_batch = stride(p.dv, kBatch),
-      .dv_row = stride(p.dv, kSeqlen),
+      .dv = strides<Number>(p.dv),
       .lse_head = count(f.total_q * f.lse.element_bytes),
-      .cu_q = {w.starts},
-      .cu_k = {starts_of_keys(f, w)},
-      .cu_q_slots = {w.starts},
-      .cu_k_slots = {starts_of_keys(f, w)},
+      .starts = starts<Pointer>(f, w),
       .most_queries = count(f.seqlen_q),
       .window = {},
   };
