@@ -31,7 +31,9 @@ choose() {
 
 # versions_of NAME: what its requirements name, to print.
 versions_of() {
-  sed -n 's/^\([a-z0-9-]*\)==\(.*\)/\1 \2/p' tests/"$group"/{with_,}"$1"/requirements.in 2>/dev/null | paste -sd, | sed 's/,/, /g'
+  local folder=tests/$group/with_$1
+  [ -d "$folder" ] || folder=tests/$group/$1
+  sed -n 's/^\([a-z0-9-]*\)==\(.*\)/\1 \2/p' "$folder/requirements.in" | paste -sd, | sed 's/,/, /g'
 }
 
 # make_venv NAME [LOCKED...]: $venv, as tests/GROUP/with_NAME/requirements.txt, more such files and the program of its own
