@@ -273,7 +273,8 @@ class Server {
     return worst;
   }
 
-  // The bound for one head of a token: half an ulp of the result (2^-8 of it), and 2^-22 for float's products.
+  // The bound for one head of a token: half an ulp of the result (2^-8 of it), and 2^-22 for float's
+  // products.
   double rotation_error(const Bf16* x, const Bf16* rotated, int position) const {
     double worst = 0;
     for (int d = 0; d < kDim; ++d) {
