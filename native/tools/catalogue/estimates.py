@@ -12,7 +12,12 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent))
-from archs import tomllib, write_if_changed
+from archs import write_if_changed
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 Tables = dict[str, dict[str, int]]
 
