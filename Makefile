@@ -3,7 +3,7 @@
 
 # With ci, archs whose kernels are those of no other: what CI has the time for
 GPU_TARGETS ?= $(if $(filter ci,$(SET)),distinct,all)
-# What a wheel packs if no set is named: what is installed is for everybody
+# A wheel packs this set if none is named: it is for everybody
 WHEEL_SET := $(or $(KERNEL_SET),default)
 KERNEL_SET ?= ci
 # A regular expression: builds only the kernels of the set whose name has a match

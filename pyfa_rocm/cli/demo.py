@@ -121,7 +121,7 @@ def _proof_line(feature: str, shape: Shape, ratios: list[float | None], ok: bool
 
 
 def proof_table(proof: dict[str, Any]) -> str:
-    """What was computed, and how much of the tolerance each result used up at most."""
+    """Return a table of the results, and of how much of its tolerance each used up at most."""
     p = proof["problem"]
     whole = Shape(p["dtype"], p["seqlen"], p["seqlen"], p["hdim"], p["hdim"])
     whole_ratios = [proof.get(f"{name}_max_error_over_tolerance") for name in prove.FEATURE_RESULTS]
@@ -137,7 +137,7 @@ def proof_table(proof: dict[str, Any]) -> str:
 
 
 def _other_types(proof: dict[str, Any]) -> str:
-    """Which gradients were proved in another type."""
+    """Return which gradients were proved in another type."""
     rows = [
         f"{row['feature']} ({row['gradient_dtype']})"
         for row in proof["features"]

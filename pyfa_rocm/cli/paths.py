@@ -33,7 +33,7 @@ def _or_none(path: Callable[[], str]) -> str | None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one, which has to be there, or all, None (JSON: null) for what this installation has not."""
+    """Print one, which has to be there, or all; None (JSON: null) stands for those that are missing."""
     found = {args.path: PATHS[args.path]()} if args.path else {name: _or_none(x) for name, x in PATHS.items()}
     if args.json:
         print(json.dumps(found, indent=2))

@@ -62,7 +62,7 @@ def _as_said(
     launched: list[str] | None, forward: fmha.KernelInfo, backward: fmha.KernelInfo | None,
     build: dict[str, Any],
 ) -> bool:  # fmt: skip
-    """Whether the kernels that the library names were launched, each once and in this order.
+    """Tell whether the kernels that the library names were launched, each once and in this order.
 
     Around the backward kernel there may be the small ones of its family, no more than it has steps.
     """
@@ -133,7 +133,7 @@ def report(problem: Problem, name: str = "numpy") -> dict[str, Any]:
 
 
 def _error_fields(errors: Errors) -> dict[str, float | None]:
-    """What the report has of errors; None for gradients that were not computed."""
+    """Return the fields of the report for errors; None for gradients that were not computed."""
     fields: dict[str, float | None] = {}
     for name in RESULTS:
         distance = errors.get(name)
@@ -153,12 +153,12 @@ def _feature_text(proof: dict[str, Any]) -> str:
 
 
 def has_run(proof: dict[str, Any]) -> bool:
-    """Whether a proof has any result."""
+    """Tell whether a proof has any result."""
     return not proof["reason"] or proof["gradient_dtype"] is not None
 
 
 def not_built_text(result: dict[str, Any]) -> str:
-    """Which features this build has no kernels for and where to get them; "" if it has them all."""
+    """Return which features have no kernels in this build, and where to get them; "" if all have."""
     missing = [
         f"the forward pass of {proof['feature']}" if proof["gradient_dtype"] else proof["feature"]
         for proof in result["features"]

@@ -112,7 +112,7 @@ class _Standard:
 
 
 def standard_accesses(problem: Problem) -> Iterator[AccessTuple]:
-    """What standard attention reads and writes forward: three kernels of tiles.
+    """Yield what standard attention reads and writes forward: three kernels of tiles.
 
     S and P are whole matrices in memory, in the type of q.
     """
@@ -125,7 +125,7 @@ def standard_accesses(problem: Problem) -> Iterator[AccessTuple]:
 
 
 def standard_backward_accesses(problem: Problem) -> Iterator[AccessTuple]:
-    """What standard attention reads and writes backward: five kernels of tiles.
+    """Yield what standard attention reads and writes backward: five kernels of tiles.
 
     P, kept since the forward pass, dP and dS are whole matrices in memory, in the type of q.
     """

@@ -31,7 +31,7 @@ from pyfa_rocm.flash_attn.flash_attn_interface import (
 
 del _torch
 
-# Of the flash-attn whose functions these are: programs compare it before they call.
+# The version of the flash-attn whose functions these are: programs compare it before they call.
 __version__ = VERSION
 
 __all__ = [

@@ -35,9 +35,9 @@ def attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Call `pyfa_rocm.torch.flash_attn_with_kvcache`; return O and the log-sum-exp.
 
-    What the kernels cannot read is copied: inputs whose rows are not aligned to 16 bytes, or of a head dim
-    that is no multiple of 8, which is padded; tables that are not contiguous. Such caches are copied back if
-    they are written.
+    Tensors that the kernels cannot read are copied: inputs whose rows are not aligned to 16 bytes, or of a
+    head dim that is no multiple of 8, which is padded; tables that are not contiguous. Such caches are copied
+    back if they are written.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def _window(window_size: Any, causal: bool, most: Any) -> tuple[int, int]:
 
 
 def _require_table(most: Any, rest: dict[str, Any]) -> None:
-    """Raise if a token that the cache has room for has a position that the tables of rotary have not.
+    """Raise if the cache has room for a token whose position the tables of rotary do not have.
 
     Lengths are on the device, so the library could only read what lies behind the tables.
     """

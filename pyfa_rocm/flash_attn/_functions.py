@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the modules share: checks of inputs, and what stands for flash-attn's autograd functions."""
+"""Code that the modules share: checks of inputs, and stand-ins for flash-attn's autograd functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def number(length: Any) -> Any:
 def applied(name: str, function: Callable[..., Any]) -> type:
     """Return a class whose `apply` calls a public function by position, without naming its defaults.
 
-    What flash-attn's functions take behind its arguments, whether gradients are enabled, torch knows itself.
+    flash-attn's functions also take, last, whether gradients are enabled, which torch knows itself.
     """
     count = len(inspect.signature(function).parameters)
 

@@ -158,7 +158,7 @@ def install(*, flash_attn_3: bool = False) -> None:
 def uninstall() -> None:
     """Undo `install`: the next ``import flash_attn`` finds what is installed, if anything. Again is no error.
 
-    What was imported from it stays in use where it is. Operators stay until another flash_attn defines them.
+    Functions that were imported from it stay in use. Operators stay until another flash_attn defines them.
     """
     for name, module in _ours(flash_attn_3=True).items():
         if sys.modules.get(name) is module:

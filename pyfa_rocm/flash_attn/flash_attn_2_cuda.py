@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The functions of ``flash_attn_2_cuda``, flash-attn 2.8's extension module, by position as it has them.
 
-They record no gradients, see no autocast, and take head dims that are multiples of 8. What differs from it:
+They record no gradients, see no autocast, and take head dims that are multiples of 8. They differ so:
 inputs whose rows the kernels cannot read are copied, and so are gradients that are parts of one tensor;
 gradients may be float32; the backward pass of dropout needs the random state of the forward one; and
 softmax_d has no factor of dropout.
@@ -456,12 +456,12 @@ def _backward(
         new[0].mul_(-1 if scale else 0)
     # (..., row, head) -> (..., head, row), as the log-sum-exp is.
     softmax_d = (dout.float() * out.float()).sum(-1).transpose(-1, -2)
-    # What dO holds in rows of no sequence does not count.
+    # Rows of dO that belong to no sequence do not count.
     return [*new, softmax_d.masked_fill(lse == -math.inf, 0.0).contiguous()]
 
 
 def _mixed(tensors: list[torch.Tensor]) -> bool:
-    """Whether one tensor's memory starts before another's ends, as of parts of a packed one.
+    """Tell whether one tensor's memory starts before another's ends, as of parts of a packed one.
 
     The library takes that for an overlap.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The functions of ``flash_attn.flash_attn_interface``: its arguments and results over `pyfa_rocm.torch`.
 
-What they say of themselves in flash-attn's documentation holds, with these differences. A query that sees no
+flash-attn's documentation of them holds, with these differences. A query that sees no
 key has the log-sum-exp -inf, as on flash-attn's own ROCm backend. The probabilities, for tests, are right.
 Gradients are of q, k and v, or of the tensor that they are packed in.
 """
@@ -56,7 +56,7 @@ __all__ = [
     "flash_attn_with_kvcache",
 ]
 
-# What flash-attn says of a backend in Triton, which programs import: there is none.
+# Programs import this from flash-attn: there is no backend in Triton.
 USE_TRITON_ROCM = False
 
 # So that `from ... import` of what is missing asks the finder of `install`, which says what there is.
@@ -253,7 +253,7 @@ def flash_attn_varlen_func(
     k, v : torch.Tensor, (total_k, nhead_k, hdim), or (pages, page_size, nhead_k, hdim)
         All keys and values; the latter with `block_table`, of any page_size that is a power of two.
     cu_seqlens_q, cu_seqlens_k : torch.Tensor, int32 (batch + 1)
-        Where each sequence starts, and the end. Of keys in pages, only the lengths are taken from it.
+        Where each sequence starts, and the end. For keys in pages, only the lengths are taken from it.
     max_seqlen_q, max_seqlen_k : int
         The longest.
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs

@@ -43,7 +43,7 @@ OURS = "pyfa_rocm"
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured if nothing is asked for."""
+    """The sizes that are measured by default."""
 
     seqlens: tuple[int, ...]
     hidden: int
@@ -116,7 +116,7 @@ def subjects() -> dict[str, type[Subject]]:
 
 
 def _counted(problem: Problem, direction: str) -> dict[str, Any] | None:
-    """What the software device counts; a GPU does not."""
+    """Return what the software device counts; a GPU counts nothing."""
     found = (traffic.measure if direction == "forward" else traffic.measure_backward)(problem)
     if found is None:
         return None

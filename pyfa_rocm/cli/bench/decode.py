@@ -29,7 +29,7 @@ from pyfa_rocm.oracle.trial import to_json
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured if nothing is asked for."""
+    """The sizes that are measured by default."""
 
     batches: tuple[int, ...]
     contexts: tuple[int, ...]
@@ -83,7 +83,7 @@ def problems(args: argparse.Namespace, sizes: Sizes) -> list[DecodeTrial]:
 
 
 def counted(decoding: Decoding) -> dict[str, Any]:
-    """What the software device counts of a call.
+    """Return what the software device counts of a call.
 
     "hbm_ratio" is its traffic over the least there can be; "unsplit_ratio" leaves out the parts' O and LSE.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the arithmetic of `bench decode` takes a card for: how fast it issues, and its memory."""
+"""The rates of a card in the arithmetic of `bench decode`: how fast it issues, and its memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Rates", "rates"]
 
 @dataclass(frozen=True)
 class Rates:
-    """Of a card: a SIMD is taken for so many cycles by an instruction of a wave, and by one of matrices."""
+    """The rates of a card: an instruction of a wave, or of matrices, takes a SIMD for so many cycles."""
 
     compute_units: int
     simds: int

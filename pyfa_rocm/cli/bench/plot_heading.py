@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What stands above the panels of a picture, one below the other, and labels that do not touch each other."""
+"""Lines above the panels of a picture, one below the other, and labels that do not touch each other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What `bench` measures: our functions, and torch's SDPA and eager attention where torch has a card."""
+"""The functions that `bench` measures: ours, and torch's SDPA and eager attention where torch has a card."""
 
 from __future__ import annotations
 

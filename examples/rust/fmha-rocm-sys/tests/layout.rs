@@ -298,7 +298,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What a C program prints that is made of these statements.
+/// Returns the output of a C program that is made of these statements.
 fn in_c(statements: &str) -> String {
     let folder = Scratch::new();
     let (source, program) = (folder.0.join("layout.c"), folder.0.join("layout"));

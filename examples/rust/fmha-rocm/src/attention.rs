@@ -32,7 +32,7 @@ pub struct Kernel {
     pub name: String,
     /// The GPU it is for: "gfx942", say.
     pub arch: String,
-    /// Of its code object, 64 hex digits.
+    /// Hash of its code object, 64 hex digits.
     pub sha256: String,
     /// Workgroups in x, y, z; zeros if there is nothing to do.
     pub grid: [u32; 3],
@@ -47,7 +47,7 @@ impl Kernel {
     }
 }
 
-/// What all functions have in common besides q, k and v.
+/// The options that all functions have besides q, k and v.
 pub(crate) struct Options<'t, 'a> {
     pub alibi_slopes: Option<&'t Tensor<'a, 1>>,
     pub softmax_scale: f32,
@@ -141,7 +141,7 @@ impl<'a, const RANK: usize> Attention<'a, RANK> {
         Ok(call)
     }
 
-    /// What q says, for keys of so many heads and values of this head size.
+    /// The sizes of q, for keys of so many heads and values of this head size.
     pub(crate) fn of_query(
         q: &Tensor<'a, RANK>,
         key_heads: usize,

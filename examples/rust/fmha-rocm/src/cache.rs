@@ -21,7 +21,7 @@ pub struct KvCache<'a> {
     scales: Option<(ScaledBy, [Tensor<'a, 2>; 2])>,
 }
 
-/// What has a scale of its own in a cache of 8 bits.
+/// The parts of a cache of 8 bits that have a scale of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScaledBy {
     /// Each sequence of a call, and head.

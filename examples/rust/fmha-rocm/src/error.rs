@@ -3,7 +3,7 @@ use fmha_rocm_sys as sys;
 use std::ffi::CStr;
 use std::fmt;
 
-/// What a call came to. Whatever it is, nothing was launched and nothing written.
+/// The outcome of a call that failed: nothing was launched and nothing written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! FlashAttention on AMD GPUs through libfmha_rocm, with candle-flash-attn's functions and argument lists.
 //!
-//! What candle's tensors know and bare device memory does not comes after them: what a function returns is
-//! [`Attention`], whose [`run`](Attention::run) takes the output and the stream.
+//! The output and the stream, which candle's tensors know and bare device memory does not, come later: a
+//! function returns [`Attention`], whose [`run`](Attention::run) takes them.
 //!
 //! ```no_run
 //! # use fmha_rocm::{flash_attn, DType, Layout, Result, Stream, Tensor, TensorMut};
@@ -52,7 +52,7 @@ pub fn version() -> &'static str {
     unsafe { CStr::from_ptr(sys::fmha_version()) }.to_str().unwrap_or_default()
 }
 
-/// What was built: archs, kernels, compiler; a JSON object, see fmha_rocm.h.
+/// Describes the build: archs, kernels, compiler; a JSON object, see fmha_rocm.h.
 pub fn build_info() -> &'static str {
     // SAFETY: never NULL, and lives as long as the library.
     unsafe { CStr::from_ptr(sys::fmha_build_info()) }.to_str().unwrap_or_default()

@@ -15,14 +15,14 @@ pub enum DType {
     F8E4M3Fnuz,
     /// OCP's, of bias 7: the 8-bit float of gfx950 and gfx12.
     F8E4M3Fn,
-    /// Of lengths.
+    /// The type of lengths.
     I32,
     /// The same bits as I32 for lengths, which are below 2^31: candle has them as u32.
     U32,
 }
 
 impl DType {
-    /// What C calls it; 0, which is no type, for those that attention does not compute with.
+    /// Its number in C; 0, which is no type, for those that attention does not compute with.
     pub(crate) fn code(self) -> sys::fmha_dtype {
         match self {
             DType::F16 => sys::FMHA_FP16,
@@ -35,7 +35,7 @@ impl DType {
     }
 }
 
-/// What there is to know of a tensor but its address. Strides are in elements.
+/// A tensor without its address. Strides are in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout<const N: usize> {
     pub shape: [usize; N],

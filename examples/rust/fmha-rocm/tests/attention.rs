@@ -42,7 +42,7 @@ fn right(data: &Data) -> Outcome {
 
 const CAUSAL: (Option<usize>, Option<usize>) = (None, Some(0));
 const SLOPES: [f32; 4] = [0.5, 0.25, 0.125, 0.0625];
-/// What `make` builds of kernels with a feature, it builds of one type and head size.
+/// `make` builds kernels with a feature for one type and head size.
 const F16_64: (DType, usize) = (DType::F16, 64);
 const F16_128: (DType, usize) = (DType::F16, 128);
 const BF16_64: (DType, usize) = (DType::BF16, 64);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What cannot be done is an error with the library's status and text, and nothing is written.
+//! A call that cannot be done is an error with the library's status and text, and nothing is written.
 mod common;
 
 use common::{Data, Failure, Problem};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which HIP runtime, and its functions.
+//! The HIP runtime that is loaded, and its functions.
 use crate::{Error, Result};
 use std::ffi::{CStr, CString};
 use std::os::raw::{c_char, c_int, c_void};

@@ -179,7 +179,7 @@ impl Data {
         Ok(worst_error(&self.problem, &arch()?, [q, k, v], &self.out()?, &self.lse.to_vec()?))
     }
 
-    /// Whether no output was touched.
+    /// Tells whether no output was touched.
     pub fn untouched(&self) -> Result<bool, Failure> {
         Ok(self.o.to_vec()?.iter().all(|x| *x == numbers::NAN)
             && self.lse.to_vec()?.iter().all(|x| x.is_nan()))

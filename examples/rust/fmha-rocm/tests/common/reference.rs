@@ -82,7 +82,7 @@ impl Head<'_> {
         worst
     }
 
-    /// Of element d of the row, in units of what its roundings allow.
+    /// The error of element d of the row, in units of what its roundings allow.
     fn output_error(
         &self,
         d: usize,
