@@ -31,9 +31,7 @@ choose() {
 
 # versions_of NAME: what its requirements name, to print.
 versions_of() {
-  local folder=tests/$group/with_$1
-  [ -d "$folder" ] || folder=tests/$group/$1
-  sed -n 's/^\([a-z0-9-]*\)==\(.*\)/\1 \2/p' "$folder/requirements.in" | paste -sd, | sed 's/,/, /g'
+  sed -n 's/^\([a-z0-9-]*\)==\(.*\)/\1 \2/p' "tests/$group/with_$1/requirements.in" | paste -sd, | sed 's/,/, /g'
 }
 
 # make_venv NAME [LOCKED...]: $venv, as tests/GROUP/with_NAME/requirements.txt, more such files and the program of its own
@@ -41,9 +39,7 @@ versions_of() {
 make_venv() {
   local name=$1 begin=$SECONDS locked
   shift
-  local tests=tests/$group/with_$name
-  [ -d "$tests" ] || tests=tests/$group/$name
-  local files=("$tests/requirements.txt" "$@") setup=$tests/${name}_setup.py
+  local files=("tests/$group/with_$name/requirements.txt" "$@") setup=tests/$group/with_$name/${name}_setup.py
   venv=$root/build/$group-$name-venv
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
   if ! cat "${files[@]}" | cmp -s - "$venv/.requirements"; then

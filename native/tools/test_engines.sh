@@ -37,7 +37,7 @@ engine_onnxruntime() {
 # Its tests start processes themselves.
 engine_parallel() {
   make_venv parallel tests/adapters/requirements.txt "$TORCH"
-  run "context parallel ($versions)" in_engine pytest.ini tests/engines/parallel -n 0
+  run "context parallel ($versions)" in_engine pytest.ini tests/engines/with_parallel -n 0
 }
 
 for engine in "${chosen[@]}"; do "engine_$engine"; done

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from plugins import quick
+import pytest
+from plugins import order, quick
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -75,3 +76,23 @@ def test_what_passed_is_left_out(tmp_path: Path) -> None:
     assert "deselected" not in first
     file.write_text("\n".join([state[::-1], *names]))
     assert "deselected" not in last_line("--skip-passed", str(file))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+@pytest.mark.parametrize(("costly", "cheap"), [(5, 16), (0, 3), (9, 2), (1, 0), (0, 0)])
+def test_costly_tests_come_first(
+    monkeypatch: pytest.MonkeyPatch, workers: int, costly: int, cheap: int
+) -> None:
+    """Every worker's part begins with its share of them, and no test is lost."""
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", str(workers))
+    monkeypatch.setattr(quick, "cases_by_test", lambda: {"costly": 1})
+    monkeypatch.setattr(quick, "name_of", lambda item: item.partition(" ")[0])
+    items: Any = [f"cheap {n}" for n in range(cheap)] + [f"costly {n}" for n in range(costly)]
+    ordered = order.costly_first(items)
+    assert sorted(map(str, ordered)) == sorted(items)
+    for worker in range(workers):
+        share = len(range(worker, costly, workers))
+        at = worker * len(items) // workers
+        part = ordered[at : (worker + 1) * len(items) // workers]
+        if costly <= cheap:
+            assert [str(item).startswith("costly") for item in part] == [n < share for n in range(len(part))]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 
 import pytest
 from plugins import quick
@@ -23,5 +24,5 @@ def costly_first(items: list[pytest.Item]) -> list[pytest.Item]:
     for worker in range(workers):
         ordered += costly[worker::workers]
         end = (worker + 1) * len(items) // workers
-        ordered += [item for item, _ in zip(others, range(end - len(ordered)), strict=False)]
+        ordered += islice(others, max(end - len(ordered), 0))
     return [*ordered, *others]

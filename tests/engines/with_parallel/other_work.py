@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from engines.parallel.work import Problem
+from engines.with_parallel.work import Problem
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn import functional

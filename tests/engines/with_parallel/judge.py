@@ -25,7 +25,7 @@ import numpy as np
 from adapters.with_torch.torch_cases import to_numpy
 from backward import judge_gradient
 from built import this_arch
-from engines.parallel.work import Problem
+from engines.with_parallel.work import Problem
 from reference import Gradient, attention, gradients, numerics_of, ulp
 
 from pyfa_rocm._shards import Shards, calls

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import torch
 from adapters.with_torch.torch_cases import to_numpy, to_torch
-from engines.parallel.judge import judge
-from engines.parallel.work import Problem
+from engines.with_parallel.judge import judge
+from engines.with_parallel.work import Problem
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 

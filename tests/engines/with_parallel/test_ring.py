@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from engines.parallel.judge import judge
-from engines.parallel.ranks import Ranks
-from engines.parallel.work import Problem, attend
+from engines.with_parallel.judge import judge
+from engines.with_parallel.ranks import Ranks
+from engines.with_parallel.work import Problem, attend
 
 Of = Callable[[int], Ranks]
 GRIDS = [(2, 1), (4, 1), (8, 1), (1, 2), (1, 4), (2, 2), (4, 2), (2, 4)]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from engines.parallel.other_work import run, whole
-from engines.parallel.ranks import Ranks
-from engines.parallel.work import Problem
+from engines.with_parallel.other_work import run, whole
+from engines.with_parallel.ranks import Ranks
+from engines.with_parallel.work import Problem
 
 CASES = {
     "ring zigzag": ("ring", Problem((64,), 2)),

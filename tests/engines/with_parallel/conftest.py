@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from engines.parallel.ranks import Ranks
+from engines.with_parallel.ranks import Ranks
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from engines.parallel.ranks import Ranks
+from engines.with_parallel.ranks import Ranks
 from torch import distributed, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from engines.parallel.judge import joined, judge
-from engines.parallel.ranks import Ranks
-from engines.parallel.work import Problem, attend, groups, mesh
+from engines.with_parallel.judge import joined, judge
+from engines.with_parallel.ranks import Ranks
+from engines.with_parallel.work import Problem, attend, groups, mesh
 from torch import distributed
 
 from pyfa_rocm.torch.context_parallel import context_parallel_attn_func, shard, unshard
