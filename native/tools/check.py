@@ -159,9 +159,7 @@ def style(report: Report, names: list[str]) -> None:
     prose = [name for name in names if name.endswith(PROSE)]
     if prose:
         lint = ROOT / "native" / "tools" / "lint"
-        report.run(
-            "prose", sys.executable, str(lint / "prose.py"), "--some", str(lint / "prose.toml"), *prose
-        )
+        report.run("prose", sys.executable, str(lint / "prose.py"), *prose)
     if cxx:
         report.run("clang-format", f"clang-format-{LLVM}", "--dry-run", "--Werror", *cxx)
 

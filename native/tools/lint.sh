@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # All style and static checks: lint.sh LLVM_VERSION [SINCE]. It runs every check, then fails if one of them failed. With
-# SINCE, a commit, clang-tidy is for the C++ files that differ from it. `lint.sh prose` writes lower numbers of findings
-# to prose.toml, and does no more.
+# SINCE, a commit, clang-tidy is for the C++ files that differ from it.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 llvm=$1 since=${2:-} bin=build/venv/bin failed=()
@@ -28,13 +27,12 @@ file_rules() {
   return $ok
 }
 
-prose() {  # options...
+prose() {
   local sources
   mapfile -t sources < <(files '*.py' '*.cc' '*.c' '*.h' '*.hpp' '*.hip' '*.rs' '*.md' '*.sh' '*.cmake' '*CMakeLists.txt' \
     '*.toml' '*.yml' Makefile)
-  "$bin/python" native/tools/lint/prose.py "$@" native/tools/lint/prose.toml "${sources[@]}"
+  "$bin/python" native/tools/lint/prose.py "${sources[@]}"
 }
-[ "$llvm" != prose ] || { prose --shrink; exit; }
 
 # clang-tidy needs a compile command for each file, and generated headers: a build that is configured for that, and not
 # built. The software device's instructions are compiled once for each x86-64 level; tidy_commands.py keeps one of them.

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Refuse sentences that readers stumble over: ``prose.py [--shrink | --some] KNOWN FILE...``.
+"""Refuse sentences that readers stumble over: ``prose.py FILE...``.
 
 It reads the comments and docstrings of sources and the prose of Markdown pages, and prints each finding with
-its place and its rule. KNOWN is a TOML file with the number of findings that a file still has. That number
-may only fall. More findings than KNOWN says are an error. Fewer are one too, until --shrink writes the lower
-number; it also follows files that were moved. With --some the files are not all that there are.
+its place and its rule.
 """
 
 from __future__ import annotations
@@ -19,8 +17,6 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import tomllib
 
 # Where a sentence begins: at the start of a text, or behind the end of the sentence before it.
 _BEGIN = r"(?:\A|(?<=[.?!] ))[\"'(*]*"
@@ -200,52 +196,18 @@ def findings(path: str, source: str) -> list[Finding]:
     return sorted(found, key=lambda finding: (finding.line, finding.rule))
 
 
-def shrink(counts: dict[str, int], known: dict[str, int]) -> dict[str, int]:
-    """Lower numbers where files have fewer findings. No number of a listed file rises, nor does the sum.
-
-    A file that was moved, or split off, is not listed yet: it takes over findings that listed files lost.
-    """
-    lower = {path: min(counts.get(path, 0), count) for path, count in known.items()}
-    lost = sum(known.values()) - sum(lower.values())
-    for path in sorted(counts.keys() - known.keys()):
-        lower[path] = min(counts[path], lost)
-        lost -= lower[path]
-    return {path: count for path, count in sorted(lower.items()) if count}
-
-
-def write(path: Path, counts: dict[str, int]) -> None:
-    """Write the numbers behind the comment that the file begins with."""
-    head, table, _ = path.read_text(encoding="utf-8").partition("[findings]\n")
-    lines = "".join(f'"{name}" = {count}\n' for name, count in counts.items())
-    path.write_text(f"{head}{table}{lines}", encoding="utf-8")
-
-
 def main() -> int:
     """Run the program. Returns its exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shrink", action="store_true", help="write lower numbers to KNOWN")
-    parser.add_argument("--some", action="store_true", help="say nothing of files that are not named")
-    parser.add_argument("known", type=Path, metavar="KNOWN", help="TOML file: findings by file")
     parser.add_argument("files", nargs="+", metavar="FILE", help="sources and Markdown pages")
-    args = parser.parse_args()
-    known: dict[str, int] = tomllib.loads(args.known.read_text(encoding="utf-8"))["findings"]
-    found = {path: findings(path, Path(path).read_text(encoding="utf-8")) for path in args.files}
-    counts = {path: len(of_file) for path, of_file in found.items()}
-    if args.shrink:
-        known = shrink(counts, known)
-        write(args.known, known)
-    bad = 0
-    for path in sorted(counts if args.some else counts.keys() | known.keys()):
-        got, expected = counts.get(path, 0), known.get(path, 0)
-        if got > expected:
-            print("\n".join(str(finding) for finding in found[path]))
-            print(f"{path}: got {got} findings, expected at most {expected}")
-        elif got < expected:
-            print(
-                f"{path}: got {got} findings, expected {expected}: write the lower number (prose.py --shrink)"
-            )
-        bad += got != expected
-    return 1 if bad else 0
+    found = [
+        finding
+        for path in parser.parse_args().files
+        for finding in findings(path, Path(path).read_text(encoding="utf-8"))
+    ]
+    for finding in found:
+        print(finding)
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
