@@ -10,7 +10,8 @@
 
 namespace fmha::origins {
 
-// Sets the fields for the inputs of a problem. `strides_of` makes the kernel's strides of a tensor.
+// Sets the fields for the inputs of a problem, and no others: the caller sets those of the kernel's own.
+// `strides_of` makes the kernel's strides of a tensor.
 template <typename Args, typename StridesOf>
 [[gnu::always_inline]] inline void set_bwd_inputs(const BwdProblem& p, const BwdWorkspace& w,
                                                   const StridesOf& strides_of, Args& args) {
