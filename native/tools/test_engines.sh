@@ -15,29 +15,29 @@ TORCH=tests/adapters/requirements-cpu.txt
 source native/tools/environments.sh
 choose "$@"
 
-# in_engine INI TEST...: pytest in $venv. Our own loader finds the software device: these programs are built for CPUs, and
+# in_engine TEST...: pytest in $venv. Our own loader finds the software device: these programs are built for CPUs, and
 # load no HIP.
 in_engine() {
-  in_venv "$venv" "$venv/bin/pytest" -c "tests/engines/$1" "${@:2}" "${arguments[@]}"
+  in_venv "$venv" "$venv/bin/pytest" -c tests/engines/pytest.ini "$@" "${arguments[@]}"
 }
 
 engine_vllm() {
   make_venv vllm "$TORCH"
-  run "vLLM ($versions)" in_engine pytest.ini tests/engines/with_vllm
+  run "vLLM ($versions)" in_engine tests/engines/with_vllm
 }
 
-# The provider is off in other builds.
+# The provider is off in other builds. It loads HIP as a program for ROCm does.
 engine_onnxruntime() {
   make_venv onnxruntime
   cmake -S . -B build/release -DFMHA_ONNXRUNTIME=ON --log-level=WARNING
   cmake --build build/release --target fmha_onnxruntime
-  run "ONNX Runtime ($versions)" in_engine pytest.ini tests/engines/with_onnxruntime
+  run "ONNX Runtime ($versions)" on_device "$venv" -- tests/engines/with_onnxruntime
 }
 
 # Its tests start processes themselves.
 engine_parallel() {
   make_venv parallel tests/adapters/requirements.txt "$TORCH"
-  run "context parallel ($versions)" in_engine pytest.ini tests/engines/with_parallel -n 0
+  run "context parallel ($versions)" in_engine tests/engines/with_parallel -n 0
 }
 
 for engine in "${chosen[@]}"; do "engine_$engine"; done

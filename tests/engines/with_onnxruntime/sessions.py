@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 PROVIDER = "FmhaRocmExecutionProvider"
 LIBRARY = os.environ.get(
     "FMHA_ONNXRUNTIME_LIBRARY",
-    str(Path(__file__).parents[3] / "build/release/libfmha_onnxruntime.so"),
+    str(Path(__file__).resolve().parents[3] / "build/release/libfmha_onnxruntime.so"),
 )
 DTYPES = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16), "fp32": np.dtype(np.float32)}
 _TYPES = {
