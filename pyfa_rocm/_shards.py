@@ -32,14 +32,14 @@ class Shards:
     Attributes
     ----------
     lengths : tuple of int
-        Of the sequences, in the order in which they are packed.
+        The sequences' lengths, in the order in which they are packed.
     rings : int
         Ranks between which keys and values travel.
     heads : int
         Ranks that exchange heads: they share the rows of one of the `rings`.
     zigzag : bool
-        Whether each of `rings` ranks has two pieces of a sequence, the i-th from its start and the i-th from
-        its end, which have equal work under a causal mask; else it has one.
+        True: each of `rings` ranks has two pieces of a sequence, the i-th from its start and the i-th from
+        its end, which have equal work under a causal mask. False: it has one.
     """
 
     lengths: tuple[int, ...]

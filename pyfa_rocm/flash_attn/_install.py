@@ -118,7 +118,7 @@ def install(*, flash_attn_3: bool = False) -> None:
     Parameters
     ----------
     flash_attn_3 : bool
-        Whether ``import flash_attn_interface`` and ``import flash_attn_3`` find
+        Let ``import flash_attn_interface`` and ``import flash_attn_3`` find
         `pyfa_rocm.flash_attn.flash_attn_3`. Many programs take these, where they find them, instead of
         flash-attn, and some of them expect what betas of flash-attention 3 returned.
 

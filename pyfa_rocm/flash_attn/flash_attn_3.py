@@ -76,7 +76,7 @@ def flash_attn_func(
     softmax_scale : float, optional
         Factor on the scores; ``1 / sqrt(hdim)`` by default, hdim_v counted with it if there is `qv`.
     causal : bool
-        Whether query i sees only keys up to ``i + seqlen_k - seqlen_q``.
+        Query i sees only keys up to ``i + seqlen_k - seqlen_q``.
     qv : torch.Tensor, (batch, seqlen_q, nhead_q, hdim_v), optional
         Queries of the values, whose product with v is added to the scores. k and v are copied into one
         tensor, unless k lies behind v in one already and nothing is compiled.
@@ -92,9 +92,9 @@ def flash_attn_func(
     num_splits, pack_gqa, sm_margin
         Hints, which change nothing.
     deterministic : bool
-        Whether q's gradient has the same bits from run to run.
+        q's gradient has the same bits from run to run.
     return_attn_probs : bool
-        Whether to return the log-sum-exp too.
+        Also return the log-sum-exp.
 
     Returns
     -------

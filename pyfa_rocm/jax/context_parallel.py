@@ -96,10 +96,10 @@ def context_parallel_attn_func(
     ring, ulysses : str, optional
         Axes of the mesh: along `ring` keys and values travel, along `ulysses` rows are exchanged for heads.
     zigzag : bool
-        Whether a device of the ring has a piece from the front of each sequence and its counterpart from the
-        back, of equal work under a causal mask; else it has one piece.
+        True: a device of the ring has a piece from the front of each sequence and its counterpart from the
+        back, of equal work under a causal mask. False: it has one piece.
     return_lse : bool
-        Whether to return the log-sum-exp too, which has no gradient.
+        Also return the log-sum-exp, which has no gradient.
 
     Returns
     -------

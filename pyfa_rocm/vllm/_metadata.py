@@ -33,9 +33,9 @@ class Metadata(AttentionMetadata):
     slot_mapping : torch.Tensor, int64 (tokens)
         Where each new token goes; below 0: nowhere.
     causal : bool
-        Whether a token sees only those before it.
+        A token sees only those before it.
     begins : bool
-        Whether all sequences begin in this step: then their keys are those that the step computes.
+        All sequences begin in this step, so their keys are those that the step computes.
     """
 
     num_actual_tokens: int

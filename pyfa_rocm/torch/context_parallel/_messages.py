@@ -78,7 +78,7 @@ class Message:
     source, shapes : int and shapes
         Who sends tensors of which shapes; no shapes: nobody does.
     like : torch.Tensor
-        Of the type and device of all of them.
+        A tensor whose type and device all of them have.
     what : str
         What comes, for an error.
     """

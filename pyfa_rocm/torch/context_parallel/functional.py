@@ -56,10 +56,10 @@ def context_parallel_attn_func(
         Ranks between which keys and values travel, and ranks that exchange rows for heads. With both, the
         ranks are a grid: those of `ulysses` share the rows of one of `ring`.
     zigzag : bool
-        Whether a ring's rank has a piece from the front of each sequence and its counterpart from the back,
-        of equal work under a causal mask; else it has one piece. All ranks say the same.
+        True: a ring's rank has a piece from the front of each sequence and its counterpart from the back, of
+        equal work under a causal mask. False: it has one piece. All ranks say the same.
     return_lse : bool
-        Whether to return the log-sum-exp too, which has no gradient.
+        Also return the log-sum-exp, which has no gradient.
 
     Returns
     -------
