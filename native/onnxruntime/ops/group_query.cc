@@ -18,6 +18,7 @@
 #include "ops/operator.h"
 #include "ops/rotary.h"
 #include "ops/sinks.h"
+#include "ops/sized.h"
 
 namespace fmha::onnxruntime {
 namespace {
@@ -136,14 +137,9 @@ GroupQuery::GroupQuery(const Node& node)
 }
 
 fmha::fwd_params GroupQuery::params(const Lengths& lengths) const {
-  fmha::fwd_params params;
-  params.dtype = dtype_;
-  params.batch = lengths.batch;
+  auto params = sized<fmha::fwd_params>(dtype_, lengths.batch, nhead_q_, nhead_k_, hdim_);
   params.seqlen_q = lengths.seqlen;
   params.seqlen_k = lengths.total;
-  params.nhead_q = nhead_q_;
-  params.nhead_k = nhead_k_;
-  params.hdim_q = params.hdim_v = hdim_;
   params.softmax_scale = scale_;
   params.softcap = softcap_;
   params.mask = window_ > 0 ? FMHA_MASK_WINDOW : FMHA_MASK_CAUSAL;
@@ -152,13 +148,8 @@ fmha::fwd_params GroupQuery::params(const Lengths& lengths) const {
 }
 
 fmha::kv_append_params GroupQuery::append(const Lengths& lengths, const fmha::cache& cache) const {
-  fmha::kv_append_params params;
-  params.dtype = dtype_;
-  params.batch = lengths.batch;
+  auto params = sized<fmha::kv_append_params>(dtype_, lengths.batch, nhead_q_, nhead_k_, hdim_);
   params.seqlen = lengths.seqlen;
-  params.nhead_q = nhead_q_;
-  params.nhead_k = nhead_k_;
-  params.hdim_q = params.hdim_v = hdim_;
   params.cache = &cache;
   return params;
 }

@@ -10,6 +10,7 @@
 #include "ops/operator.h"
 #include "ops/rotary.h"
 #include "ops/sinks.h"
+#include "ops/sized.h"
 
 namespace fmha::onnxruntime {
 namespace {
@@ -108,14 +109,9 @@ Paged::Paged(const Node& node)
 }
 
 fmha::fwd_params Paged::params(const Lengths& lengths) const {
-  fmha::fwd_params params;
-  params.dtype = dtype_;
-  params.batch = lengths.batch;
+  auto params = sized<fmha::fwd_params>(dtype_, lengths.batch, nhead_q_, nhead_k_, hdim_);
   params.seqlen_q = lengths.longest_new;
   params.seqlen_k = lengths.longest;
-  params.nhead_q = nhead_q_;
-  params.nhead_k = nhead_k_;
-  params.hdim_q = params.hdim_v = hdim_;
   params.softmax_scale = scale_;
   params.softcap = softcap_;
   params.total_q = lengths.total;
@@ -129,14 +125,9 @@ fmha::fwd_params Paged::params(const Lengths& lengths) const {
 }
 
 fmha::kv_append_params Paged::append(const Lengths& lengths, const fmha::cache& cache) const {
-  fmha::kv_append_params params;
-  params.dtype = dtype_;
-  params.batch = lengths.batch;
+  auto params = sized<fmha::kv_append_params>(dtype_, lengths.batch, nhead_q_, nhead_k_, hdim_);
   params.seqlen = lengths.longest_new;
   params.total = lengths.total;
-  params.nhead_q = nhead_q_;
-  params.nhead_k = nhead_k_;
-  params.hdim_q = params.hdim_v = hdim_;
   params.cache = &cache;
   return params;
 }
