@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +101,9 @@ def test_a_rank_dies(how: str, problem: Problem) -> None:
     assert isinstance(error, RuntimeError)
     assert "context parallel, rank 0 of 2: " in str(error)
     if problem.rings > 1:
-        assert "keys and values, step 1, of rank 1 did not arrive; has that process died" in str(error)
+        # A race decides if a dead rank is found when its rows are asked for or when they do not arrive.
+        found = "the keys and values, step 1, of rank 1( did not arrive)?; has that process died"
+        assert re.search(found, str(error))
     assert took < 60
 
 
