@@ -11,9 +11,10 @@ void sort_unique(auto& values) {
   values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 
-// The points of an axis of `n`: evenly from the first to the last, and the middle.
-std::vector<uint32_t> axis_points(uint32_t n, uint32_t points) {
+// The points of an axis of `n`: evenly from the first to the last, the middle, and one more.
+std::vector<uint32_t> axis_points(uint32_t n, uint32_t points, uint32_t also) {
   std::vector<uint32_t> at{n / 2};
+  if (points > 1 && also < n) at.push_back(also);
   for (uint32_t i = 0; points > 1 && i < points; ++i)
     at.push_back(static_cast<uint32_t>(uint64_t{i} * (n - 1) / (points - 1)));
   sort_unique(at);
@@ -36,7 +37,7 @@ Sample::Sample(const uint32_t (&grid)[3], uint32_t points) {
   for (int axis = 0; axis < 3; ++axis) {
     grid_[axis] = grid[axis];
     middle_[axis] = grid[axis] / 2;
-    points_[axis] = axis_points(grid[axis], points);
+    points_[axis] = axis_points(grid[axis], points, axis == 2 ? 1 : 0);
   }
   for (int axis = 0; axis < 3; ++axis) {
     for (const uint32_t x : points_[axis]) {

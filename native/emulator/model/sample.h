@@ -2,7 +2,8 @@
 // The workgroups that stand for a launch, and the estimate of the whole launch from them.
 //
 // Points lie on each axis of the grid: the first, the middle, the last and as many between as are asked for,
-// with the other two coordinates in the middle of theirs. Any workgroup then counts as the middle one times a
+// with the other two coordinates in the middle of theirs. On the last axis the second is one too: a kernel of
+// two kinds of workgroups has the first kind in front. Any workgroup then counts as the middle one times a
 // factor for each of its coordinates, linear between the points: right where cost depends on one coordinate
 // (the block of rows of a causal problem), or on each by itself. It is wrong for kernels that fold several
 // meanings into one coordinate, or fetch their work from a queue.

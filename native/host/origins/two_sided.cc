@@ -22,6 +22,13 @@ int32_t side(int64_t keys) {
 
 BwdStrides optional_strides(const View& v) { return v.touched ? bwd_parts::strides(v) : BwdStrides{}; }
 
+// Kernels reckon with rows beyond the last one: of a single row the caller's stride means nothing.
+BwdStrides row_strides(const View& v) {
+  BwdStrides s = bwd_parts::strides(v);
+  if (v.touched && v.size[kSeqlen] <= 1) s.row = v.row;
+  return s;
+}
+
 // The tiles of a launch of the kernel for one (batch, query head).
 struct Tiles {
   int64_t keys, queries;
@@ -82,43 +89,22 @@ bool features_fit(const FwdProblem& f, Refusal& why) {
 
 }  // namespace
 
-namespace {
-
-// Kernels reckon with rows beyond the last one: of a single row the caller's stride means nothing.
-BwdStrides row_strides(const View& v) {
-  BwdStrides s = bwd_parts::strides(v);
-  if (v.touched && v.size[kSeqlen] <= 1) s.row = v.row;
-  return s;
-}
-
-}  // namespace
-
 bool is_within_limits(const BwdProblem& p, Refusal& why) {
   return origins::bwd_is_countable(p, why) && features_fit(p.fwd, why);
 }
 
-void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+void set_problem(const BwdProblem& p, const BwdWorkspace& w, BwdFp32Params& args) {
   const FwdProblem& f = p.fwd;
   const origins::KernelDropout dropout = origins::kernel_dropout(f.dropout);
   const bool random = f.dropout.is_on();
-  const Tiles tiles = tiles_of(kernel, p);
-  const Grid grid = grid_of(kernel, f, tiles, f.nhead_q, f.batch);
-  auto& args = *new (plan.add_launch<BwdFp32Params>(kernel, grid)) BwdFp32Params;
   origins::set_bwd_inputs(p, w, row_strides, args);
   args.dq = p.dq.address();
   args.dk = p.dk.address();
   args.dv = p.dv.address();
-  args.dbias = p.dbias.address();
   args.dq_strides = row_strides(p.dq);
   args.dk_strides = row_strides(p.dk);
   args.dv_strides = row_strides(p.dv);
   args.bias_strides = optional_strides(f.bias);
-  args.dbias_strides = optional_strides(p.dbias);
-  args.key_tiles = static_cast<int32_t>(tiles.keys);
-  args.query_tiles = static_cast<int32_t>(tiles.queries);
-  args.dbias_key_tiles = static_cast<int32_t>(tiles.bias_keys);
-  args.dbias_row_tiles = static_cast<int32_t>(tiles.bias_rows);
-  args.dbias_sums = p.dbias.touched ? bias_sums(p) : 0;
   args.rp_keep = random ? dropout.rp_keep : 1.0F;
   args.keep_at_most = random ? dropout.keep_at_most : -1;
   args.top_left = f.mask.top_left ? 1 : 0;
@@ -126,6 +112,20 @@ void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, 
   args.window_right = side(f.mask.right);
   args.accumulate = p.accumulate ? 1 : 0;
   args.float_gradients = p.grad_dtype == DType::kFp32 ? 1 : 0;
+}
+
+void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  const Tiles tiles = tiles_of(kernel, p);
+  const Grid grid = grid_of(kernel, p.fwd, tiles, p.fwd.nhead_q, p.fwd.batch);
+  auto& args = *new (plan.add_launch<BwdFp32Params>(kernel, grid)) BwdFp32Params;
+  set_problem(p, w, args);
+  args.dbias = p.dbias.address();
+  args.dbias_strides = optional_strides(p.dbias);
+  args.key_tiles = static_cast<int32_t>(tiles.keys);
+  args.query_tiles = static_cast<int32_t>(tiles.queries);
+  args.dbias_key_tiles = static_cast<int32_t>(tiles.bias_keys);
+  args.dbias_row_tiles = static_cast<int32_t>(tiles.bias_rows);
+  args.dbias_sums = p.dbias.touched ? bias_sums(p) : 0;
 }
 
 // All of the array as one that is not packed and has no dimension to sum over.

@@ -4,6 +4,7 @@
 // cannot do.
 #pragma once
 
+#include "args/bwd_fp32.h"
 #include "catalogue/catalogue.h"
 #include "error.h"
 #include "plan/bwd_workspace.h"
@@ -14,6 +15,9 @@ namespace fmha::two_sided {
 
 // Tells whether the kernel could do the problem at all; if not, the reason is in `why`.
 bool is_within_limits(const BwdProblem& problem, Refusal& why);
+
+// Sets the fields of a problem but for those of the bias's gradient and the numbers of tiles.
+void set_problem(const BwdProblem& problem, const BwdWorkspace& workspace, BwdFp32Params& args);
 
 // Adds the launch that makes dQ, dK and dV. Fails with UNSUPPORTED if there are more tiles than one launch
 // does. The problem is within the limits, has queries and keys, and the kernel fits it.

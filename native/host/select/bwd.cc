@@ -15,7 +15,7 @@ namespace {
 class BwdFamily {
  public:
   static constexpr Family kFamily = Family::kBwd;
-  static constexpr Reasons kReasons = {.second = "it is made for this mask"};
+  static constexpr Reasons kReasons = {.second = "it writes the gradients itself, or is made for this mask"};
   using Key = fmha::Key<Arch, DType>;
 
   struct Entry {
@@ -39,9 +39,11 @@ class BwdFamily {
 
   bool fits(const Entry& e) const { return unmet_needs(*e.kernel, p_, offers_) == 0; }
 
-  // A kernel that was written for one mask has less to do a score than one that reads its mask's windows.
+  // Adding up dQ in memory costs more than its scores again. A kernel that was written for one mask has less
+  // to do a score than one that reads its mask's windows.
   static Cost cost(const Entry& e) {
-    return {e.first_cost, e.kernel->bwd.mask == BwdMask::kAny, 0, e.kernel};
+    const bool any_mask = e.kernel->bwd.mask == BwdMask::kAny;
+    return {e.first_cost, e.kernel->bwd.whole ? 0 : 1 + any_mask, 0, e.kernel};
   }
 
   [[noreturn]] void raise_unsupported() const { raise_bwd_unsupported(p_, offers_, target_.arch); }

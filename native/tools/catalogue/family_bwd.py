@@ -65,6 +65,14 @@ class Origin(Protocol):
     def line(self, row: BwdRow, tile: Any) -> str:
         """Return the line of a translation unit that makes the kernel."""
 
+    def header_of(self, row: BwdRow) -> str:
+        """Return the header of a kernel."""
+        return self.header
+
+    def flags_of(self, row: BwdRow) -> tuple[str, ...]:
+        """Return a kernel's flags."""
+        return self.flags
+
     def more(self, tile: Any) -> dict[str, Any]:
         """Return fields of a row that only some origins have."""
         return {}
@@ -101,7 +109,7 @@ class Backward(Family):
         return self.sources[origin].facts
 
     def flags(self, row: BwdRow) -> tuple[str, ...]:
-        return self.sources[row.origin].flags
+        return self.sources[row.origin].flags_of(row)
 
     def read_tile(self, content: dict[str, Any], origin: str, where: str) -> Any:
         return self.sources[origin].read_tile(content, where)
@@ -149,7 +157,8 @@ class Backward(Family):
 
     def unit_lines(self, rows: list[BwdRow], tiles: dict[str, BwdTile]) -> list[str]:
         origin = self.sources[rows[0].origin]
-        return [f'#include "{origin.header}"', "", *(origin.line(row, tiles[row.tile]) for row in rows)]
+        header = origin.header_of(rows[0])
+        return [f'#include "{header}"', "", *(origin.line(row, tiles[row.tile]) for row in rows)]
 
     def entry(self, report: dict[str, Any]) -> str:
         """Return the initializer of fmha::BwdRow, in the order of its fields."""

@@ -5,6 +5,7 @@
 #include "error.h"
 #include "origins/aiter/bwd.h"
 #include "origins/ck/bwd.h"
+#include "origins/hip/bwd_pingpong_pack.h"
 #include "origins/hip/wmma_pack.h"
 #include "origins/limits.h"
 #include "origins/parts.h"
@@ -25,7 +26,7 @@ inline bool bwd_takes(Origin origin, DType dtype) {
     case Origin::kWmma:
       return dtype == DType::kFp16 || dtype == DType::kBf16;
     case Origin::kHip:
-      return dtype == DType::kFp32;
+      return dtype == DType::kFp16 || dtype == DType::kBf16 || dtype == DType::kFp32;
   }
   return false;
 }
@@ -39,7 +40,8 @@ inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal&
     case Origin::kAiter:
       return aiter::bwd_within_limits(problem, why);
     case Origin::kHip:
-      return two_sided::is_within_limits(problem, why);
+      return problem.fwd.dtype == DType::kFp32 ? two_sided::is_within_limits(problem, why)
+                                               : bwd_pingpong::is_within_limits(problem, why);
     case Origin::kWmma:
       return wmma::bwd_within_limits(problem, why);
   }
@@ -68,7 +70,8 @@ inline void bwd_add_main(const Kernel& kernel, const BwdProblem& problem, const 
     case Origin::kAiter:
       return aiter::bwd_add_main(kernel, problem, workspace, plan);
     case Origin::kHip:
-      return two_sided::add_main(kernel, problem, workspace, plan);
+      return kernel.dtype == DType::kFp32 ? two_sided::add_main(kernel, problem, workspace, plan)
+                                          : bwd_pingpong::add_main(kernel, problem, workspace, plan);
     case Origin::kWmma:
       return wmma::bwd_add_main(kernel, problem, workspace, plan);
   }

@@ -51,6 +51,21 @@ __device__ inline BwdSequence sequence_of(const BwdFp32Params& p, int b) {
   return {b, q.count, k.count, 0, q.first, k.first};
 }
 
+// Lengths that come from memory are the same for all lanes, which the compiler does not know.
+__device__ inline BwdSequence uniform(const BwdSequence& s) {
+  const auto one = [](int64_t x) {
+    const auto high = static_cast<uint32_t>(__builtin_amdgcn_readfirstlane(static_cast<int>(x >> 32)));
+    const auto low = static_cast<uint32_t>(__builtin_amdgcn_readfirstlane(static_cast<int>(x)));
+    return static_cast<int64_t>(uint64_t{high} << 32 | low);
+  };
+  return {s.index,
+          __builtin_amdgcn_readfirstlane(s.seqlen_q),
+          __builtin_amdgcn_readfirstlane(s.seqlen_k),
+          s.batch,
+          one(s.first_q),
+          one(s.first_k)};
+}
+
 // Gives data of the arguments its type.
 template <typename E>
 __device__ E* typed(void* data) {

@@ -51,4 +51,19 @@ __device__ inline void round_to(__bf16& out, float x) {
   out = __builtin_bit_cast(__bf16, static_cast<uint16_t>(rounded >> 16));
 }
 
+// The same number, of which the compiler does not know that it is: what is computed of it in a loop it would
+// compute once, and keep in registers that are needed.
+template <typename I>
+__device__ inline I remade(I x) {
+  asm volatile("" : "+v"(x));
+  return x;
+}
+
+// The same of a number that all lanes have.
+template <typename I>
+__device__ inline I remade_scalar(I x) {
+  asm volatile("" : "+s"(x));
+  return x;
+}
+
 }  // namespace fmha

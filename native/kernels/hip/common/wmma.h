@@ -22,6 +22,7 @@
 
 #include <hip/hip_runtime.h>
 
+#include "hip/common/eights.h"
 #include "hip/common/products.h"
 #if defined(__GFX10__)
 #include "hip/common/wmma_dot.h"
@@ -29,7 +30,6 @@
 
 namespace fmha {
 
-using Float8 = __attribute__((ext_vector_type(8))) float;
 using Dwords8 = __attribute__((ext_vector_type(8))) uint32_t;
 
 // True if a lane has all 16 columns of a, and all 16 rows of b.
@@ -141,42 +141,6 @@ __device__ inline float unknown_one() {
   float one = 1;
   asm("" : "+s"(one));
   return one;
-}
-
-// The same number, of which the compiler does not know that it is: what is computed of it in a loop it would
-// compute once, and keep in registers that are needed.
-template <typename I>
-__device__ inline I remade(I x) {
-  asm volatile("" : "+v"(x));
-  return x;
-}
-
-// The same of a number that all lanes have.
-template <typename I>
-__device__ inline I remade_scalar(I x) {
-  asm volatile("" : "+s"(x));
-  return x;
-}
-
-// Eight floats to T as round_to does it, to nearest and ties to even, without a branch for NaNs.
-template <typename T>
-__device__ inline Dwords4 rounded_eight(Float8 x) {
-  Dwords4 rounded;
-  _Pragma("unroll") for (int i = 0; i < 4; ++i) {
-    if constexpr (__is_same(T, Fp16)) {
-      rounded[i] = rounded_pair<T>(x[2 * i], x[2 * i + 1]);
-    } else {
-      uint32_t pair[2];
-      _Pragma("unroll") for (int j = 0; j < 2; ++j) {
-        const float element = x[2 * i + j];
-        const auto bits = __builtin_bit_cast(uint32_t, element);
-        const uint32_t number = bits + 0x7fff + (bits >> 16 & 1), nan = bits | 0x400000;
-        pair[j] = element != element ? nan : number;
-      }
-      rounded[i] = high_halves(pair[0], pair[1]);
-    }
-  }
-  return rounded;
 }
 
 }  // namespace fmha

@@ -15,6 +15,7 @@
 
 #include <hip/hip_runtime.h>
 
+#include "hip/common/eights.h"
 #include "hip/common/memory.h"
 #include "hip/common/wmma.h"
 
@@ -80,31 +81,6 @@ struct WmmaRows {
     return resource(base + static_cast<int64_t>(first) * row_bytes, left > 0 ? left * row_bytes : 0);
   }
 };
-
-// Eight elements of 16 or 32 bits that lie together.
-template <typename E>
-__device__ inline Eight<E> load_eight(Resource from, uint32_t at) {
-  constexpr int kVectors = sizeof(E) / 2;
-  struct {
-    Dwords4 x[kVectors];
-  } loaded;
-  _Pragma("unroll") for (int i = 0; i < kVectors; ++i) {
-    loaded.x[i] = __builtin_amdgcn_raw_buffer_load_b128(from, at + i * sizeof(Dwords4), 0, 0);
-  }
-  return __builtin_bit_cast(Eight<E>, loaded);
-}
-
-template <typename E>
-__device__ inline void store_eight(Float8 x, Resource to, uint32_t at) {
-  if constexpr (sizeof(E) == 2) {
-    __builtin_amdgcn_raw_buffer_store_b128(rounded_eight<E>(x), to, at, 0, 0);
-  } else {
-    _Pragma("unroll") for (int i = 0; i < 8; i += 4) {
-      const Float4 four = {x[i], x[i + 1], x[i + 2], x[i + 3]};
-      __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(Dwords4, four), to, at + i * sizeof(E), 0, 0);
-    }
-  }
-}
 
 // Moves rows of 16 bits to a tile, by all of kThreads.
 template <int kRows, int kHdim, int kThreads>

@@ -19,7 +19,7 @@
 // four keys by four of one row, is what the next product takes of P^T, so that P stays where it is. V is
 // turned: on gfx942 on its way, where a lane loads four keys by four dims, turns them by eight v_perm_b32,
 // and stores them as V^T, on gfx950 as it is read. Chunks of LDS rows are exchanged so that neither reads nor
-// stores have bank conflicts (hip/fwd/fwd_pingpong_parts.h).
+// stores have bank conflicts (hip/common/pingpong_parts.h).
 //
 // The reference of a row's exponentials follows its maximum only when that is more than 2^8 above: P is at
 // most 256, which both types hold with all their digits, and the sum of 2^28 of them a float32. Rescaling O
@@ -47,7 +47,7 @@
 #include <hip/hip_runtime.h>
 
 #include "args/fwd_pingpong.h"
-#include "hip/fwd/fwd_pingpong_parts.h"
+#include "hip/common/pingpong_parts.h"
 #include "hip/fwd/fwd_pingpong_softmax.h"
 #include "hip/fwd/fwd_work.h"
 #if defined(__gfx950__)

@@ -5,7 +5,7 @@
 
 #include <hip/hip_runtime.h>
 
-#include "hip/fwd/fwd_pingpong_parts.h"
+#include "hip/common/pingpong_parts.h"
 
 namespace fmha {
 
@@ -30,14 +30,6 @@ struct ValueTile {
     return lds_load<Dwords4>(tile + (from ^ step * 2 * kChunk) + t * 32 * kRowBytes);
   }
 };
-
-// Between phases: what was stored is in LDS.
-__device__ inline void pingpong_barrier() {
-  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
-  __builtin_amdgcn_s_barrier();
-  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
-  __builtin_amdgcn_sched_barrier(0);
-}
 
 // A wave's part of each tile of K, an eighth: it waits in registers between its load and its store.
 template <int kHdim>

@@ -11,7 +11,7 @@
 
 #include <hip/hip_runtime.h>
 
-#include "hip/fwd/fwd_pingpong_parts.h"
+#include "hip/common/pingpong_parts.h"
 
 namespace fmha {
 
@@ -43,15 +43,6 @@ struct ValueTile {
     return {low[0], low[1], high[0], high[1]};
   }
 };
-
-// Between phases. Only loads write LDS, and wait() waits for those: the fences are the compiler's, and reads
-// that go on across the barrier are not waited for.
-__device__ inline void pingpong_barrier() {
-  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "singlethread");
-  __builtin_amdgcn_s_barrier();
-  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "singlethread");
-  __builtin_amdgcn_sched_barrier(0);
-}
 
 // A wave's part of each tile of K and V: a quarter of the half that its group does, in kLoads parts.
 template <int kHdim>

@@ -7,7 +7,7 @@
 
 #include <hip/hip_runtime.h>
 
-#include "hip/fwd/fwd_pingpong_parts.h"
+#include "hip/common/pingpong_parts.h"
 
 namespace fmha {
 

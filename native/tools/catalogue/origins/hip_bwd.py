@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Our own backward kernels, of float32: their tiles, and their line of a translation unit."""
+"""Our own backward kernels, for float32, and for 16 bits on Instinct: tiles, and lines of a translation unit."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from family import OneHeadDim, check_keys
+from family import OneHeadDim, check_keys, check_known
 from family_bwd import BwdRow, Origin
+
+
+_PINGPONG_HDIMS = (64, 128)
+_PINGPONG_ARCHS = ("gfx942", "gfx950")
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,30 @@ class HipBwdTile(OneHeadDim):
     tile_n: int = 64
 
 
+@dataclass(frozen=True)
+class PingpongTile(OneHeadDim):
+    """How a workgroup divides the work: eight waves of 32 rows of its own, and blocks of 32 of the others."""
+
+    hdim: int
+    tag: str
+    origin: str = "hip"
+    pipeline: str = "pingpong"
+    dtypes: tuple[str, ...] = ("fp16", "bf16")
+    optional: bool = False
+    whole: bool = True
+    hdim_step: int = 8
+    tile_m: int = 32
+    tile_n: int = 256
+
+
 class HipBwd(Origin):
     """The kernels in native/kernels/hip, as the backward family sees them."""
 
-    header = "hip/bwd/bwd_fp32_kernel.h"
-
-    def read_tile(self, content: dict[str, Any], where: str) -> HipBwdTile:
+    def read_tile(self, content: dict[str, Any], where: str) -> HipBwdTile | PingpongTile:
+        if content.get("tag") == "pingpong":
+            check_keys(content, {"hdim", "tag"}, set(), where)
+            check_known("hdim", content["hdim"], _PINGPONG_HDIMS, where)
+            return PingpongTile(**content)
         check_keys(content, {"hdim", "rows"}, {"tag"}, where)
         hdim, rows = content["hdim"], content["rows"]
         # Each of 256 threads loads the same number of vectors of four; a product is 16 rows by 64 columns.
@@ -42,6 +64,18 @@ class HipBwd(Origin):
             raise ValueError(f"{where}: rows is a multiple of 16, got {rows!r}")
         return HipBwdTile(hdim, rows, content.get("tag"))
 
-    def line(self, row: BwdRow, tile: HipBwdTile) -> str:
-        """Return the line that native/kernels/hip/bwd/bwd_fp32_kernel.h makes a kernel of."""
+    def header_of(self, row: BwdRow) -> str:
+        return f"hip/bwd/{'bwd_fp32_kernel' if row.dtype == 'fp32' else 'bwd_pingpong'}.h"
+
+    def flags_of(self, row: BwdRow) -> tuple[str, ...]:
+        # Packed float32 takes the matrix cores' turn.
+        return () if row.dtype == "fp32" else ("-fno-slp-vectorize",)
+
+    def line(self, row: BwdRow, tile: HipBwdTile | PingpongTile) -> str:
+        """Return the line that the header makes a kernel of."""
+        if isinstance(tile, PingpongTile):
+            plain = not (row.alibi or row.bias or row.softcap or row.dbias or row.dropout)
+            if not plain or row.arch not in _PINGPONG_ARCHS:
+                raise ValueError(f"{row.name}: pingpong has no features, and is for gfx942 and gfx950")
+            return f"FMHA_BWD_PINGPONG_KERNEL({row.name}, {row.dtype.capitalize()}, {tile.hdim})"
         return f"FMHA_BWD_FP32_KERNEL({row.name}, {tile.hdim}, {tile.tile_m})"

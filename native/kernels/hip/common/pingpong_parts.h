@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The parts of hip/fwd/fwd_pingpong.h that both archs share: matrix instructions, and tiles of K in LDS.
+// The parts that hip/fwd/fwd_pingpong.h and hip/bwd/bwd_pingpong.h share: matrix instructions, barriers, and
+// tiles of rows in LDS.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -62,6 +63,22 @@ __device__ inline uint32_t rounded_to_even(float low, float high) {
 __device__ void load_to_lds(Resource from, LdsByte* to, int bytes, int at, int at_scalar, int offset,
                             int aux) __asm("llvm.amdgcn.raw.ptr.buffer.load.lds");
 
+// The same, of which the compiler does not know that it writes LDS: it would make the next access of LDS wait
+// for it.
+template <int kBytes>
+__device__ inline void load_to_lds_unseen(Resource from, LdsByte* to, uint32_t at, uint32_t at_scalar) {
+  const auto place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to));
+  if constexpr (kBytes == 4) {
+    asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tbuffer_load_dword %1, %2, %3 offen lds" ::"s"(place), "v"(at),
+                 "s"(from), "s"(at_scalar)
+                 : "memory");
+  } else {
+    asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tbuffer_load_dwordx4 %1, %2, %3 offen lds" ::"s"(place), "v"(at),
+                 "s"(from), "s"(at_scalar)
+                 : "memory");
+  }
+}
+
 // Until no more than so many of the wave's loads are on their way.
 template <int kLeft>
 __device__ inline void wait_for_loads() {
@@ -71,23 +88,45 @@ __device__ inline void wait_for_loads() {
   __builtin_amdgcn_sched_barrier(0);
 }
 
+// Between phases.
+__device__ inline void pingpong_barrier() {
+#if defined(__gfx950__)
+  // Only loads write LDS, and waves wait for those: the fences are the compiler's, and reads that go on
+  // across the barrier are not waited for.
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "singlethread");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "singlethread");
+#else
+  // What was stored is in LDS.
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+#endif
+  __builtin_amdgcn_sched_barrier(0);
+}
+
 struct Pair {
   Dwords4 x[2];
 };
 
-// Both of a (32 x 16) times b (16 x 32), added to c and d. The order of the 16 columns does not matter,
-// as long as a and b agree: two products of eight take four of each half of the lanes.
+// Each of a (32 x 16) times one of b and e (16 x 32), added to c and d. The order of the 16 columns does not
+// matter, as long as both sides agree: two products of eight take four of each half of the lanes.
 template <typename T>
-__device__ inline void multiply_pair(const Pair& a, Dwords4 b, Float16& c, Float16& d) {
+__device__ inline void multiply_two(const Pair& a, Dwords4 b, Dwords4 e, Float16& c, Float16& d) {
 #if defined(__gfx950__)
   c = multiply32<T>(a.x[0], b, c);
-  d = multiply32<T>(a.x[1], b, d);
+  d = multiply32<T>(a.x[1], e, d);
 #else
   c = multiply32<T>(low_half(a.x[0]), low_half(b), c);
-  d = multiply32<T>(low_half(a.x[1]), low_half(b), d);
+  d = multiply32<T>(low_half(a.x[1]), low_half(e), d);
   c = multiply32<T>(high_half(a.x[0]), high_half(b), c);
-  d = multiply32<T>(high_half(a.x[1]), high_half(b), d);
+  d = multiply32<T>(high_half(a.x[1]), high_half(e), d);
 #endif
+}
+
+template <typename T>
+__device__ inline void multiply_pair(const Pair& a, Dwords4 b, Float16& c, Float16& d) {
+  multiply_two<T>(a, b, b, c, d);
 }
 
 // The one of 32 keys, or dims, that is row r of a: so that a lane, which has eight columns of b's product in
@@ -101,8 +140,9 @@ __device__ constexpr int place_of_row(int r) { return (r & 16) | (r & 4) << 1 | 
 // (native/emulator/model/profile_lds.h). Rows of 256 bytes fill 64 banks, and two of 128 bytes do.
 
 // The address whose bits differ in `bits`: made when it is needed, it takes no register until then.
-__device__ inline const LdsByte* flipped(const LdsByte* at, uint32_t bits) {
-  return reinterpret_cast<const LdsByte*>(reinterpret_cast<uint32_t>(at) ^ bits);
+template <typename Byte>
+__device__ inline Byte* flipped(Byte* at, uint32_t bits) {
+  return reinterpret_cast<Byte*>(reinterpret_cast<uint32_t>(at) ^ bits);
 }
 
 // K: a row is a key. A matrix instruction's lanes read the keys of place_of_row: of eight in turn bits 0, 1

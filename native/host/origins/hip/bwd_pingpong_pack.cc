@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "origins/hip/bwd_pingpong_pack.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <new>
+
+#include "args/bwd_pingpong.h"
+#include "divide.h"
+#include "origins/limits.h"
+#include "origins/two_sided.h"
+
+namespace fmha::bwd_pingpong {
+namespace {
+
+constexpr int64_t kXcds = 8;  // of an MI300X; of any other number it costs some of the L2's use
+constexpr int64_t kMostLength = int64_t{1} << 28;  // sums of four lengths and sides are int32
+
+constexpr int64_t kTile = 256;
+// LSE / softmax_scale is a float32.
+constexpr float kLeastScale = 1e-30F;
+
+int64_t tiles_of(const FwdProblem& f) { return ceil_div(std::max(f.seqlen_q, f.seqlen_k), kTile); }
+
+Grid grid_of(const FwdProblem& f, int64_t tiles) {
+  const int64_t heads = f.nhead_k * f.batch, parts = is_multiple(heads, kXcds) ? kXcds : 1;
+  return {static_cast<uint32_t>(parts), static_cast<uint32_t>(heads / parts * tiles),
+          static_cast<uint32_t>(1 + f.nhead_q / f.nhead_k)};
+}
+
+bool lengths_fit(const FwdProblem& f, Refusal& why) {
+  if (!origins::dim_fits("fwd->seqlen_q", f.seqlen_q, kMostLength, why) ||
+      !origins::dim_fits("fwd->seqlen_k", f.seqlen_k, kMostLength, why)) {
+    return false;
+  }
+  const int64_t tiles = f.nhead_k * f.batch * tiles_of(f);
+  if (tiles <= kMaxGridYZ) return true;
+  return why.because(FMHA_UNSUPPORTED,
+                     "fwd->batch = %" PRId64 ", fwd->nhead_k = %" PRId64 ", fwd->seqlen_q = %" PRId64
+                     ", fwd->seqlen_k = %" PRId64 ": %" PRId64
+                     " tiles of 256 rows of key heads, and kernels of \"pingpong\" do at most %" PRId64,
+                     f.batch, f.nhead_k, f.seqlen_q, f.seqlen_k, tiles, kMaxGridYZ);
+}
+
+bool scale_fits(const FwdProblem& f, Refusal& why) {
+  if (f.softmax_scale >= kLeastScale) return true;
+  return why.because(FMHA_UNSUPPORTED, "fwd->softmax_scale = %g: kernels of \"pingpong\" take 1e-30 or more",
+                     double{f.softmax_scale});
+}
+
+// With a causal mask a head's tiles take different times: the longest of all heads begin first.
+bool wants_heads_first(const FwdProblem& f) { return f.mask.right != Mask::kUnlimited; }
+
+}  // namespace
+
+bool is_within_limits(const BwdProblem& p, Refusal& why) {
+  return origins::bwd_within_limits(p, why) && lengths_fit(p.fwd, why) && scale_fits(p.fwd, why);
+}
+
+void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  const int64_t tiles = tiles_of(p.fwd);
+  auto& args = *new (plan.add_launch<BwdPingpongParams>(kernel, grid_of(p.fwd, tiles))) BwdPingpongParams{};
+  two_sided::set_problem(p, w, args.problem);
+  args.tiles = static_cast<int32_t>(tiles);
+  args.heads_first = wants_heads_first(p.fwd) ? 1 : 0;
+}
+
+}  // namespace fmha::bwd_pingpong

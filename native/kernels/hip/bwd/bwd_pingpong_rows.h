@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The rows of hip/bwd/bwd_pingpong.h in memory: which ones a workgroup owns, where it walks, and what it
+// writes.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "args/bwd_pingpong.h"
+#include "hip/bwd/bwd_fp32_problem.h"
+#include "hip/common/eights.h"
+#include "hip/common/pingpong_parts.h"
+
+namespace fmha {
+
+inline constexpr int kBwdPingpongWaves = 8;
+inline constexpr int kBwdPingpongBlock = 64 * kBwdPingpongWaves;
+inline constexpr int kBwdPingpongTile = 32 * kBwdPingpongWaves;  // rows of a workgroup's own
+
+// Which tile of which key head a workgroup does, or of which of its query heads.
+struct BwdPlace {
+  int tile, head_k, batch;
+
+  __device__ explicit BwdPlace(const BwdPingpongParams& p) {
+    const int heads = gridDim.y / p.tiles, inner = p.heads_first ? heads : p.tiles;
+    const int slow = blockIdx.y / inner, fast = blockIdx.y % inner;
+    tile = p.heads_first ? slow : fast;
+    const int head_of_all = blockIdx.x * heads + (p.heads_first ? fast : slow);
+    const int nhead_k = p.problem.nhead_q / p.problem.nhead_ratio_qk;
+    batch = head_of_all / nhead_k;
+    head_k = head_of_all % nhead_k;
+  }
+};
+
+// Rows of 16 bits of a (batch, head). Past `rows` there are none.
+struct MatrixRows {
+  const uint8_t* base;
+  int64_t nhead_bytes;
+  uint32_t row_bytes;
+  int rows;
+  int bytes;  // of a row's head dim
+
+  __device__ const uint8_t* row(int i) const { return base + static_cast<int64_t>(i) * row_bytes; }
+};
+
+// Q or K (kSecond: dO or V) of a head.
+template <bool kKeys, bool kSecond>
+__device__ MatrixRows matrix(const BwdFp32Params& p, const BwdSequence& s, int head) {
+  const auto of = [&](const void* data, const BwdStrides& strides, int64_t first, int rows, int hdim) {
+    return MatrixRows{reinterpret_cast<const uint8_t*>(
+                          rows_of(static_cast<const uint16_t*>(data), strides, s, first, head)),
+                      strides.nhead * 2, static_cast<uint32_t>(strides.row * 2), rows, hdim * 2};
+  };
+  if constexpr (kKeys) {
+    return kSecond ? of(p.v, p.v_strides, s.first_k, s.seqlen_k, p.hdim_v)
+                   : of(p.k, p.k_strides, s.first_k, s.seqlen_k, p.hdim_q);
+  } else {
+    return kSecond ? of(p.dout, p.dout_strides, s.first_q, s.seqlen_q, p.hdim_v)
+                   : of(p.q, p.q_strides, s.first_q, s.seqlen_q, p.hdim_q);
+  }
+}
+
+// Numbers, one a row, as LSE and D are.
+__device__ inline MatrixRows row_vector(const float* data, const BwdStrides& strides, const BwdSequence& s,
+                                        int head) {
+  const float* first = rows_of(data, {strides.batch, strides.nhead, 1}, s, s.first_q, head);
+  return {reinterpret_cast<const uint8_t*>(first), strides.nhead * 4, 4, s.seqlen_q, 4};
+}
+
+// Blocks of 32 rows, one after another, of one head after another. Past the last one there are no rows.
+struct BlockWalk {
+  uint32_t row_bytes;
+  int bytes;  // of a row's head dim
+
+  __device__ void begin(const MatrixRows& m, const RowRange& range, int blocks) {
+    row_bytes = m.row_bytes;
+    bytes = m.bytes;
+    at_ = m.row(range.begin);
+    step_ = int64_t{32} * row_bytes;
+    of_head_ = m.rows - range.begin;
+    over_ = of_head_ - (range.end - range.begin);
+    to_next_head_ = m.nhead_bytes - static_cast<int64_t>(range.end - range.begin) * row_bytes;
+    left_ = of_head_;
+    blocks_ = blocks;
+  }
+  __device__ Resource rows() const {
+    const int count = blocks_ > 0 ? min(left_, 32) : 0;
+    return resource(at_, count * row_bytes);
+  }
+  __device__ void next() {
+    --blocks_;
+    left_ -= 32;
+    const bool over = left_ <= over_;
+    at_ += step_ + (over ? to_next_head_ : 0);
+    left_ = over ? of_head_ : left_;
+  }
+
+ private:
+  const uint8_t* at_;
+  int64_t step_, to_next_head_;
+  int left_, of_head_, over_;  // rows: of the head from here, and from its first block, on; and behind its last block
+  int blocks_;
+};
+
+// A wave's 32 own rows: chunk 2 * i + lane / 32 of row lane % 32, each.
+template <int kHdim>
+struct OwnRows {
+  Dwords4 x[kHdim / 16];
+
+  __device__ void load(const MatrixRows& m, int first, int wave, int lane) {
+    const int left = min(m.rows - first, kBwdPingpongTile);
+    const Resource from = resource(m.row(first), left * m.row_bytes);
+    const uint32_t begin = (wave * 32 + lane % 32) * m.row_bytes;
+    _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
+      const int column = (2 * i + lane / 32) * kChunk;
+      x[i] = __builtin_amdgcn_raw_buffer_load_b128(from, column < m.bytes ? begin + column : kNowhere, 0, 0);
+    }
+  }
+};
+
+// The gradient of own rows from `first` on.
+template <typename E>
+class OwnGradient {
+ public:
+  __device__ OwnGradient(E* data, int64_t row, int first, int rows, int hdim)
+      : row_bytes_(row * sizeof(E)), hdim_(hdim) {
+    to_ = resource(data + first * row, min(rows - first, kBwdPingpongTile) * row_bytes_);
+  }
+
+  // A lane's 16 of 32 dims of a row from `first` on, turned: element i is dim + (i & 8) * 2 + (i & 7).
+  __device__ void write(const Float16& x, float factor, int row, int dim, bool accumulate) const {
+    _Pragma("unroll") for (int i = 0; i < 16; i += 8) {
+      const int first_dim = dim + i * 2;
+      const uint32_t at = first_dim < hdim_ ? row * row_bytes_ + first_dim * sizeof(E) : kNowhere;
+      Float8 y;
+      _Pragma("unroll") for (int j = 0; j < 8; ++j) y[j] = x[i + j] * factor;
+      if (accumulate) {
+        const auto before = load_eight<E>(to_, at);
+        _Pragma("unroll") for (int j = 0; j < 8; ++j) {
+          y[j] = __builtin_fmaf(x[i + j], factor, to_float(before.x[j]));
+        }
+      }
+      store_eight<E>(y, to_, at);
+    }
+  }
+
+ private:
+  Resource to_;
+  uint32_t row_bytes_;
+  int hdim_;
+};
+
+// A float32 as three bf16, whose sum it is, and a zero: for kMinusThree.
+__device__ inline Dwords2 three_parts(float x) {
+  constexpr uint32_t kHigh = 0xffff0000;
+  const auto high = __builtin_bit_cast(uint32_t, x) & kHigh;
+  const float rest = x - __builtin_bit_cast(float, high);
+  const auto middle = __builtin_bit_cast(uint32_t, rest) & kHigh;
+  const auto low = __builtin_bit_cast(uint32_t, rest - __builtin_bit_cast(float, middle));
+  return {high_halves(high, middle), low >> 16};
+}
+inline constexpr Dwords2 kMinusThree = {0xbf80bf80, 0x0000bf80};
+
+}  // namespace fmha
