@@ -155,9 +155,9 @@ class BwdPingpongSide {
     weigh(0);
     for (int n = 1; n < blocks; ++n) {
       read_first<0>(n);
-      pingpong_barrier();
+      barrier_beside_reads();
       run_steps<0, kPairsOfSums + kSteps>(n);
-      pingpong_barrier();
+      barrier_beside_reads();
       weigh(n);
     }
     // Group 1 is one phase behind: its last barrier is that of group 0's last phase.
@@ -254,6 +254,7 @@ class BwdPingpongSide {
     tiles.turn(n + group);
     hide();
     make_weights();
+    wait_for_lds();  // what was turned was stored long ago
     wait_for_loads<Blocks::kMayMiss>();
     split_row_sums(n + 1);
   }

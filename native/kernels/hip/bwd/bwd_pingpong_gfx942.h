@@ -56,7 +56,7 @@ class BwdBlocks {
   // Loads the wave's eighth of block n: four rows of each tensor, of which so many bytes count.
   __device__ void load(int n, Resource a, Resource b, uint32_t a_row, uint32_t b_row, int a_bytes,
                        int b_bytes) const {
-    const uint32_t lane = remade(lane_) % 64, row = kRowsOfLoad == 1 ? 0 : lane / (64 / kRowsOfLoad);
+    const uint32_t lane = rather_remade(lane_) % 64, row = kRowsOfLoad == 1 ? 0 : lane / (64 / kRowsOfLoad);
     const int column = Rows::exchange(wave_ * 4 + row, lane / 4 % Rows::kChunks) * kChunk + lane % 4 * 4;
     load_tile(buffer(n), a, a_row, a_bytes, row, column);
     load_tile(buffer(n) + kTile, b, b_row, b_bytes, row, column);
@@ -65,7 +65,7 @@ class BwdBlocks {
 
   // Turns the wave's part of block n.
   __device__ void turn(int n) const {
-    const Task task(wave_, remade(lane_));
+    const Task task(wave_, rather_remade(lane_));
     const LdsByte* tile = buffer(n) + turned_tensor() * kTile + task.from();
     uint32_t x[kLaneRows];
     _Pragma("unroll") for (int i = 0; i < kLaneRows; ++i) {
@@ -89,6 +89,9 @@ class BwdBlocks {
   }
 
  private:
+  // Addresses are made anew where registers are needed more.
+  __device__ static int rather_remade(int lane) { return kTurned * kHdim > 128 ? remade(lane) : lane; }
+
   // A lane turns kLaneRows rows of two dims, and stores the odd one first if it is told so: thereby eight
   // lanes that store 16 bytes have eight places.
   struct Task {

@@ -88,20 +88,31 @@ __device__ inline void wait_for_loads() {
   __builtin_amdgcn_sched_barrier(0);
 }
 
-// Between phases.
-__device__ inline void pingpong_barrier() {
-#if defined(__gfx950__)
-  // Only loads write LDS, and waves wait for those: the fences are the compiler's, and reads that go on
-  // across the barrier are not waited for.
+// Between phases, for waves whose stores to LDS are there: the fences are the compiler's, and reads that go on
+// across the barrier are not waited for.
+__device__ inline void barrier_beside_reads() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "singlethread");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "singlethread");
+  __builtin_amdgcn_sched_barrier(0);
+}
+
+// Between phases: what was stored is in LDS. On gfx950 only loads write LDS, and waves wait for those.
+__device__ inline void pingpong_barrier() {
+#if defined(__gfx950__)
+  barrier_beside_reads();
 #else
-  // What was stored is in LDS.
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+  __builtin_amdgcn_sched_barrier(0);
 #endif
+}
+
+// Until the wave's accesses of LDS are over.
+__device__ inline void wait_for_lds() {
+  constexpr int kNoneLeft = 0xc07f;  // the other counters as high as they go
+  __builtin_amdgcn_s_waitcnt(kNoneLeft);
   __builtin_amdgcn_sched_barrier(0);
 }
 

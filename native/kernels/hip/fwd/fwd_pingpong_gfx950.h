@@ -138,9 +138,7 @@ class WaveRows {
     _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
       x[i] = lds_load<Dwords4>(flipped(at, 2 * i * kChunk));
     }
-    constexpr int kNoReads = 0xc07f;  // the rows' place is that of V
-    __builtin_amdgcn_s_waitcnt(kNoReads);
-    __builtin_amdgcn_sched_barrier(0);
+    wait_for_lds();  // the rows' place is that of V
   }
 
   // Stores rows of which x has chunk 2 * i + lane / 32 of row lane % 32.
