@@ -57,6 +57,8 @@ class BwdPingpongSide {
   // Steps of a phase: pairs of operands, each read kAhead steps ahead. Sums come first.
   static constexpr int kPairs = kTiles, kPairsOfSums = kSums * kPairs;
   static constexpr int kAhead = Blocks::kAhead, kRing = kAhead + 1;
+  // Loads of a wave that may be on their way at the end of a phase.
+  static constexpr int kMayMiss = Blocks::kMayMiss + (kKeys ? BwdRowSums::kMayMiss : 0);
 
  public:
   static constexpr int kLdsBytes = Blocks::kBytes + (kKeys ? BwdRowSums::kBytes : 0);
@@ -170,7 +172,7 @@ class BwdPingpongSide {
   __device__ void move(int n) {
     load_rows(n + Blocks::kLead);
     tiles.turn(n);
-    wait_for_loads<Blocks::kMayMiss>();
+    wait_for_loads<kMayMiss>();
   }
 
   // ---- The phase of products. The first that are read are those that group 1 has turned.
@@ -255,7 +257,7 @@ class BwdPingpongSide {
     hide();
     make_weights();
     wait_for_lds();  // what was turned was stored long ago
-    wait_for_loads<Blocks::kMayMiss>();
+    wait_for_loads<kMayMiss>();
     split_row_sums(n + 1);
   }
 
@@ -275,8 +277,8 @@ class BwdPingpongSide {
     }
   }
 
-  // P in place of S, and dS in place of dP, four at a time: exponentials wait for nothing that was asked for just
-  // before them.
+  // P in place of S, and dS in place of dP, four at a time: exponentials wait for nothing that was asked for
+  // just before them.
   __device__ void make_weights() {
     const float scale = p.scale * kLog2e;
     _Pragma("unroll") for (int i = 0; i < 16 + 8; i += 4) {

@@ -56,7 +56,8 @@ class BwdBlocks {
   // Loads the wave's eighth of block n: four rows of each tensor, of which so many bytes count.
   __device__ void load(int n, Resource a, Resource b, uint32_t a_row, uint32_t b_row, int a_bytes,
                        int b_bytes) const {
-    const uint32_t lane = rather_remade(lane_) % 64, row = kRowsOfLoad == 1 ? 0 : lane / (64 / kRowsOfLoad);
+    const uint32_t lane = static_cast<uint32_t>(rather_remade(lane_)) % 64,
+                   row = kRowsOfLoad == 1 ? 0 : lane / (64 / kRowsOfLoad);
     const int column = Rows::exchange(wave_ * 4 + row, lane / 4 % Rows::kChunks) * kChunk + lane % 4 * 4;
     load_tile(buffer(n), a, a_row, a_bytes, row, column);
     load_tile(buffer(n) + kTile, b, b_row, b_bytes, row, column);
@@ -151,25 +152,22 @@ class BwdBlocks {
 class BwdRowSums {
  public:
   static constexpr int kBytes = 0;
-  static constexpr int kLoads = 2;
   // They are loaded one block ahead of their use by either group.
   static constexpr int kLead = 1;
+  static constexpr int kMayMiss = 0;
 
-  __device__ void begin(LdsByte*, int, int lane) { lane_ = lane; }
+  __device__ void begin(LdsByte*, int, int lane) { at_ = lane < 32 ? place_of_row(lane) * 4 : kNowhere; }
 
   __device__ void load(int, Resource lse, Resource d) {
-    const uint32_t lane = remade(lane_);
-    const uint32_t at = lane < 32 ? place_of_row(lane) * 4 : kNowhere;
-    lse_ = __builtin_amdgcn_raw_buffer_load_b32(lse, at, 0, 0);
-    d_ = __builtin_amdgcn_raw_buffer_load_b32(d, at, 0, 0);
+    lse_ = __builtin_amdgcn_raw_buffer_load_b32(lse, at_, 0, 0);
+    d_ = __builtin_amdgcn_raw_buffer_load_b32(d, at_, 0, 0);
     __builtin_amdgcn_sched_barrier(0);
   }
   __device__ float lse(int) const { return __builtin_bit_cast(float, lse_); }
   __device__ float d(int) const { return __builtin_bit_cast(float, d_); }
 
  private:
-  int lane_;
-  uint32_t lse_, d_;
+  uint32_t at_, lse_, d_;
 };
 
 }  // namespace fmha

@@ -97,7 +97,8 @@ struct BlockWalk {
  private:
   const uint8_t* at_;
   int64_t step_, to_next_head_;
-  int left_, of_head_, over_;  // rows: of the head from here, and from its first block, on; and behind its last block
+  int left_, of_head_,
+      over_;  // rows: of the head from here, and from its first block, on; and behind its last block
   int blocks_;
 };
 

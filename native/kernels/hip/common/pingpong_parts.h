@@ -69,12 +69,12 @@ template <int kBytes>
 __device__ inline void load_to_lds_unseen(Resource from, LdsByte* to, uint32_t at, uint32_t at_scalar) {
   const auto place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to));
   if constexpr (kBytes == 4) {
-    asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tbuffer_load_dword %1, %2, %3 offen lds" ::"s"(place), "v"(at),
-                 "s"(from), "s"(at_scalar)
+    asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tbuffer_load_dword %1, %2, %3 offen lds" ::"s"(place),
+                 "v"(at), "s"(from), "s"(at_scalar)
                  : "memory");
   } else {
-    asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tbuffer_load_dwordx4 %1, %2, %3 offen lds" ::"s"(place), "v"(at),
-                 "s"(from), "s"(at_scalar)
+    asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tbuffer_load_dwordx4 %1, %2, %3 offen lds" ::"s"(place),
+                 "v"(at), "s"(from), "s"(at_scalar)
                  : "memory");
   }
 }
@@ -88,8 +88,8 @@ __device__ inline void wait_for_loads() {
   __builtin_amdgcn_sched_barrier(0);
 }
 
-// Between phases, for waves whose stores to LDS are there: the fences are the compiler's, and reads that go on
-// across the barrier are not waited for.
+// Between phases, for waves whose stores to LDS are there: the fences are the compiler's, and reads that go
+// on across the barrier are not waited for.
 __device__ inline void barrier_beside_reads() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "singlethread");
   __builtin_amdgcn_s_barrier();

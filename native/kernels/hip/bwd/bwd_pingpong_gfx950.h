@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The blocks of hip/bwd/bwd_pingpong.h on gfx950: loads write LDS, 16 bytes a lane, and reads turn what is
+// there. A block of 32 rows of both tensors takes one of four buffers.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "hip/bwd/bwd_fp32_problem.h"
+#include "hip/common/pingpong_parts.h"
+
+namespace fmha {
+
+// A workgroup's blocks in LDS.
+template <int kHdim, int kTurned>
+class BwdBlocks {
+  static constexpr int kRowBytes = 2 * kHdim, kChunks = kRowBytes / kChunk, kTile = 32 * kRowBytes;
+  static constexpr int kRowsOfLoad = 64 / kChunks;
+  // A wave loads a part of both tensors, or two parts of the one of its group.
+  static constexpr bool kBoth = kHdim == 128;
+  static constexpr int kLoads = kBoth ? 2 : 1;
+  static_assert(kTile == (kBoth ? 8 : 4) * 64 * kChunk);
+  static constexpr int kBuffers = 4;
+
+ public:
+  static constexpr int kBytes = kBuffers * 2 * kTile;
+  // How many blocks before it is used a block is loaded by waves of the first group.
+  static constexpr int kLead = 2;
+  // Loads of a wave that may be on their way at the end of a phase.
+  static constexpr int kMayMiss = kLoads;
+  // Pairs of operands that are read ahead: two MFMA take 64 cycles, LDS twice as long. For two more there are no
+  // registers.
+  static constexpr int kAhead = kTurned * kHdim > 128 ? 1 : 2;
+
+  __device__ void begin(LdsByte* lds, int wave, int lane) {
+    lds_ = lds;
+    wave_ = wave;
+    const int row = first_row() + lane / kChunks;
+    column_ = exchange(row, lane % kChunks) * kChunk;
+    row_ = row;
+    const int own = place_of_row(lane % 32);
+    read_rows_ = own * kRowBytes + exchange(own, lane / 32) * kChunk;
+    // ds_read_b64_tr_b16: sixteen lanes read four rows by sixteen dims, a lane four dims of a row, and get
+    // four rows of a dim each.
+    const int turned = lane / 32 * 8 + lane % 16 / 4, dim = place_of_row((lane & 16) + lane % 4 * 4);
+    read_turned_ = turned * kRowBytes + exchange(turned, dim / 8) * kChunk + dim % 8 * 2;
+  }
+
+  // Loads the wave's part of block n, of whose rows so many bytes count.
+  __device__ void load(int n, Resource a, Resource b, uint32_t a_row, uint32_t b_row, int a_bytes,
+                       int b_bytes) const {
+    if constexpr (kBoth) {
+      load_tile(buffer(n), a, a_row, a_bytes);
+      load_tile(buffer(n) + kTile, b, b_row, b_bytes);
+    } else if (wave_ < 4) {
+      load_tile(buffer(n), a, a_row, a_bytes);
+    } else {
+      load_tile(buffer(n) + kTile, b, b_row, b_bytes);
+    }
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  __device__ static void turn(int) {}
+
+  // Chunk 2 * step + lane / 32 of a row of block n, of tensor 0 or 1.
+  __device__ Dwords4 rows(int n, int tensor, int step) const {
+    return lds_load<Dwords4>(flipped(buffer(n) + read_rows_, step * 2 * kChunk) + tensor * kTile);
+  }
+  // Rows 16 * step + lane / 32 * 8 on of dims from 32 * t on.
+  __device__ Dwords4 dims(int n, int tensor, int step, int t) const {
+    using Short4InLds = __attribute__((address_space(3))) Short4;
+    const LdsByte* at = buffer(n) + read_turned_;
+    const auto four = [&](int i) {
+      const LdsByte* first = flipped(at, t * 4 * kChunk ^ exchange(4 * i, 0) * kChunk);
+      return __builtin_bit_cast(
+          Dwords2, __builtin_amdgcn_ds_read_tr16_b64_v4i16(
+                       (Short4InLds*)(first + tensor * kTile + (step * 16 + i * 4) * kRowBytes)));  // NOLINT
+    };
+    const Dwords2 low = four(0), high = four(1);
+    return {low[0], low[1], high[0], high[1]};
+  }
+
+ private:
+  // The chunk that lies in the place of `chunk`, and the other way round. Sixteen lanes read rows that differ
+  // in bits 0 to 3, and 32 lanes 64 bytes of each of four rows that differ in bits 0 and 1.
+  __device__ static constexpr int exchange(int row, int chunk) {
+    const int low = kChunks == 16 ? (row & 3) << 2 : (row & 2) << 1;
+    return chunk ^ low ^ (row >> 2 & 3);
+  }
+
+  __device__ LdsByte* buffer(int n) const { return lds_ + (n % kBuffers) * 2 * kTile; }
+  __device__ int first_row() const { return (kBoth ? wave_ : wave_ % 4) * kRowsOfLoad; }
+
+  __device__ void load_tile(LdsByte* tile, Resource from, uint32_t row_bytes, int bytes) const {
+    load_to_lds_unseen<16>(from, tile + first_row() * kRowBytes,
+                           column_ < bytes ? row_ * row_bytes + column_ : kNowhere, 0);
+  }
+
+  LdsByte* lds_;
+  int wave_;
+  int column_, row_;  // of a load
+  int read_rows_, read_turned_;
+};
+
+// LSE and D of the rows of a block: each wave loads its own to LDS.
+class BwdRowSums {
+  static constexpr int kBuffers = 4, kVector = 64 * sizeof(float);
+
+ public:
+  static constexpr int kBytes = 8 * kBuffers * 2 * kVector;
+  // How many blocks before it is used a block is loaded.
+  static constexpr int kLead = 2;
+  static constexpr int kMayMiss = 2;
+
+  __device__ void begin(LdsByte* lds, int wave, int lane) {
+    lds_ = lds + wave * kBuffers * 2 * kVector;
+    from_ = lane < 32 ? lane * 4 : kNowhere;  // the other lanes write zeros
+    at_ = ((lane & 32) | place_of_row(lane % 32)) * 4;
+  }
+
+  __device__ void load(int n, Resource lse, Resource d) const {
+    load_to_lds_unseen<4>(lse, buffer(n), from_, 0);
+    load_to_lds_unseen<4>(d, buffer(n) + kVector, from_, 0);
+    __builtin_amdgcn_sched_barrier(0);
+  }
+  __device__ float lse(int n) const { return lds_load<float>(buffer(n) + at_); }
+  __device__ float d(int n) const { return lds_load<float>(buffer(n) + at_ + kVector); }
+
+ private:
+  __device__ LdsByte* buffer(int n) const { return lds_ + (n % kBuffers) * 2 * kVector; }
+
+  LdsByte* lds_;
+  uint32_t from_;
+  int at_;
+};
+
+}  // namespace fmha
