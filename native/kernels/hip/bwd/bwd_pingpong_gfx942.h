@@ -10,9 +10,17 @@
 
 namespace fmha {
 
-// Tiles of 32 rows, as they are. A matrix instruction's lanes read the rows of place_of_row.
+// Tiles of 32 rows, as they are. Eight lanes read rows that differ in bits 0, 1 and 3 (place_of_row); bits 2
+// and 4 exchange nothing.
 template <int kHdim>
-using RowTile = KeyTile<kHdim>;
+struct RowTile {
+  static constexpr int kRowBytes = 2 * kHdim, kChunks = kRowBytes / kChunk;
+
+  __device__ static constexpr int exchange(int row) { return (row & 3) | (row & 8) >> 1; }
+  __device__ static int place(int row, int chunk) {
+    return row * kRowBytes + (chunk ^ exchange(row)) * kChunk;
+  }
+};
 
 // Tiles turned: a row is a dim, and has 32 of the other rows, in four chunks.
 struct TurnedTile {
@@ -29,7 +37,8 @@ template <int kHdim, int kTurned>
 class BwdBlocks {
   using Rows = RowTile<kHdim>;
   static constexpr int kRowBytes = Rows::kRowBytes, kTile = 32 * kRowBytes;
-  static constexpr int kRowsOfLoad = 256 / kRowBytes, kLoadsOfTile = kTile / (8 * 256);
+  static constexpr int kLanesOfRow = kRowBytes / 4, kRowsOfLoad = 64 / kLanesOfRow;
+  static constexpr int kLoadsOfTile = kTile / (8 * 256);
   // LDS has room for three buffers where one tensor is turned.
   static constexpr int kBuffers = kTurned == 2 ? 2 : 3;
   // Eight waves turn, and a lane has kLaneRows rows of two dims.
@@ -56,11 +65,10 @@ class BwdBlocks {
   // Loads the wave's eighth of block n: four rows of each tensor, of which so many bytes count.
   __device__ void load(int n, Resource a, Resource b, uint32_t a_row, uint32_t b_row, int a_bytes,
                        int b_bytes) const {
-    const uint32_t lane = static_cast<uint32_t>(rather_remade(lane_)) % 64,
-                   row = kRowsOfLoad == 1 ? 0 : lane / (64 / kRowsOfLoad);
-    const int column = Rows::exchange(wave_ * 4 + row, lane / 4 % Rows::kChunks) * kChunk + lane % 4 * 4;
-    load_tile(buffer(n), a, a_row, a_bytes, row, column);
-    load_tile(buffer(n) + kTile, b, b_row, b_bytes, row, column);
+    const uint32_t lane = rather_remade(lane_), row = lane / kLanesOfRow % kRowsOfLoad;
+    const int column = (lane / 4 % Rows::kChunks ^ Rows::exchange(first_row() + row)) * kChunk + lane % 4 * 4;
+    load_tile(buffer(n), a, a_row, row, column < a_bytes ? column : kNowhere);
+    load_tile(buffer(n) + kTile, b, b_row, row, column < b_bytes ? column : kNowhere);
     __builtin_amdgcn_sched_barrier(0);
   }
 
@@ -70,7 +78,7 @@ class BwdBlocks {
     const LdsByte* tile = buffer(n) + turned_tensor() * kTile + task.from();
     uint32_t x[kLaneRows];
     _Pragma("unroll") for (int i = 0; i < kLaneRows; ++i) {
-      x[i] = lds_load<uint32_t>(flipped(tile, Rows::exchange(i, 0) * kChunk) + i * kRowBytes);
+      x[i] = lds_load<uint32_t>(flipped(tile, Rows::exchange(i) * kChunk) + i * kRowBytes);
     }
     const uint32_t which = task.odd != 0 ? 0x07060302 : 0x05040100;
     LdsByte* to = turned(n, turned_tensor()) + task.to();
@@ -115,22 +123,18 @@ class BwdBlocks {
   // Waves of the second group turn the second tensor, if both are turned.
   __device__ int turned_tensor() const { return kTurned == 2 ? wave_ / 4 : 0; }
 
-  __device__ void load_tile(LdsByte* tile, Resource from, uint32_t row_bytes, int bytes, uint32_t row,
-                            int first) const {
-    constexpr int kExchanged = 4 * kChunk;  // chunks of so many bytes are exchanged with one another
-    const uint32_t begin = row * row_bytes;
-    const auto load = [&](int i, uint32_t at) {
-      load_to_lds_unseen<4>(from, tile + wave_ * 4 * kRowBytes + i * 256, at,
-                            (wave_ * 4 + i * kRowsOfLoad) * row_bytes);
-    };
-    const auto column = [&](int i) { return first ^ i * kRowsOfLoad * kChunk; };
-    if (bytes % kExchanged == 0) {
-      const uint32_t nowhere = first < bytes ? 0 : kNowhere;
-      _Pragma("unroll") for (int i = 0; i < kLoadsOfTile; ++i) load(i, (begin + column(i)) | nowhere);
-    } else {
-      _Pragma("unroll") for (int i = 0; i < kLoadsOfTile; ++i) {
-        load(i, column(i) < bytes ? begin + column(i) : kNowhere);
-      }
+  // A wave's loads are of rows that differ in bits 2 and 4.
+  __device__ int first_row() const {
+    return kRowsOfLoad == 1 ? (wave_ & 3) | (wave_ & 4) << 1
+                            : (wave_ & 1) << 1 | (wave_ & 2) << 2 | (wave_ & 4) << 2;
+  }
+
+  __device__ void load_tile(LdsByte* tile, Resource from, uint32_t row_bytes, uint32_t row,
+                            uint32_t column) const {
+    const uint32_t at = (kRowsOfLoad == 1 ? 0 : row * row_bytes) + column;
+    _Pragma("unroll") for (int i = 0; i < kLoadsOfTile; ++i) {
+      const int first = first_row() + (i & 1) * 4 + (i & 2) * 8;
+      load_to_lds_unseen<4>(from, tile + first * kRowBytes, at, first * row_bytes);
     }
   }
 
