@@ -31,8 +31,8 @@ struct Bwd {
   static constexpr auto* choose = choose_bwd;
   static const Extents& extents(const Problem& p) { return p.fwd.extents; }
 
-  static void plan(const Choice& choice, const Problem& p, const Target& /*target*/, Plan& plan) {
-    plan_bwd(choice, p, plan);
+  static void plan(const Choice& choice, const Problem& p, const Target& target, Plan& plan) {
+    plan_bwd(choice, p, target, plan);
   }
 
   static const Chosen* chosen(const Choice& choice) { return &choice.chosen; }

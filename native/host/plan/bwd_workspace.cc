@@ -49,6 +49,22 @@ bool is_direct(const BwdProblem& p) {
   return p.fwd.nhead_q == p.fwd.nhead_k && !p.accumulate && p.fwd.seqused_k == nullptr;
 }
 
+// How many workgroups divide the query heads of a key tile's group: as few as let the device finish all tiles
+// of queries by the time that these take, but for a fifth of it. A row of keys takes four products, one of
+// queries three.
+int64_t key_parts(const Kernel& main, const BwdProblem& p, int units) {
+  const FwdProblem& f = p.fwd;
+  const int64_t ratio = f.nhead_q / f.nhead_k;
+  if (!main.bwd.divides_groups || ratio == 1) return 1;
+  constexpr int64_t kKeys = 4, kQueries = 3;
+  const int64_t tile = main.bwd.tile_n, causal = f.mask.right == Mask::kUnlimited ? 1 : 2;
+  const int64_t a_group = kKeys * ceil_div(f.seqlen_k, tile) + kQueries * ceil_div(f.seqlen_q, tile);
+  const int64_t least = ceil_div(5 * causal * units, a_group * f.nhead_k * f.batch);
+  int64_t parts = 1;
+  while (parts < ratio && (parts < least || !is_multiple(ratio, parts))) ++parts;
+  return parts;
+}
+
 // The main kernel writes one element a score in 16 bits, or adds it to float32.
 bool sums_elsewhere(const BwdProblem& p) {
   if (!p.dbias.touched) return false;
@@ -67,19 +83,9 @@ BwdWorkspace::Array take_dbias(const BwdProblem& p, const Rows& rows, bool whole
   return array;
 }
 
-}  // namespace
-
-BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& p) {
+// What a kernel adds to that does not write the gradients itself, for so many tiles of keys.
+void take_sums(const BwdProblem& p, const Rows& q_rows, int64_t tiles, Room& room, BwdWorkspace& w) {
   const FwdProblem& f = p.fwd;
-  const Rows q_rows = rows_of(f.group, f.batch, f.seqlen_q, f.total_q);
-  const Rows k_rows = rows_of(f.group, f.batch, f.seqlen_k, f.total_k);
-  const int64_t tiles = ceil_div(k_rows.sequence, main.bwd.tile_n);
-  BwdWorkspace w{};
-  Room room(p.workspace.data);
-  w.d = room.take(q_rows, f.nhead_q, 1, 1);
-  if (main.bwd.layout == BwdLayout::kGroup) w.starts = room.take_integers(2 * (f.batch + 1));
-  w.bytes = room.bytes();
-  if (main.bwd.whole) return w;
   // No more copies than that many launches need: nine tiles are five and four.
   w.rounds = p.deterministic ? ceil_div(tiles, kMostCopies) : 1;
   w.groups = ceil_div(tiles, w.rounds);
@@ -90,10 +96,24 @@ BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& p) {
     w.dbias_whole = p.deterministic && p.sums_dbias();
     w.dbias = take_dbias(p, q_rows, w.dbias_whole, room);
   }
-  w.direct = is_direct(p);
+}
+
+}  // namespace
+
+BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& p, int units) {
+  const FwdProblem& f = p.fwd;
+  const Rows q_rows = rows_of(f.group, f.batch, f.seqlen_q, f.total_q);
+  const Rows k_rows = rows_of(f.group, f.batch, f.seqlen_k, f.total_k);
+  BwdWorkspace w{};
+  Room room(p.workspace.data);
+  w.d = room.take(q_rows, f.nhead_q, 1, 1);
+  if (main.bwd.layout == BwdLayout::kGroup) w.starts = room.take_integers(2 * (f.batch + 1));
+  w.key_parts = main.bwd.whole ? key_parts(main, p, units) : f.nhead_q / f.nhead_k;
+  w.direct = main.bwd.whole ? w.key_parts == 1 : is_direct(p);
+  if (!main.bwd.whole) take_sums(p, q_rows, ceil_div(k_rows.sequence, main.bwd.tile_n), room, w);
   if (!w.direct) {
-    w.dk = room.take(k_rows, f.nhead_q, f.hdim_q, 1);
-    w.dv = room.take(k_rows, f.nhead_q, f.hdim_v, 1);
+    w.dk = room.take(k_rows, f.nhead_k * w.key_parts, f.hdim_q, 1);
+    w.dv = room.take(k_rows, f.nhead_k * w.key_parts, f.hdim_v, 1);
   }
   w.bytes = room.bytes();
   return w;

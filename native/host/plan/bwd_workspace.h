@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The workspace of a backward call: float32 arrays, one after another, each aligned to 256 bytes.
 //
-//   d        (batch, nhead_q, seqlen_q): all that a kernel takes which writes the gradients itself
+//   d        (batch, nhead_q, seqlen_q)
 //   starts   int32 (2, batch + 1): cu_seqlens_q and cu_seqlens_k in order, only for a kernel that believes
-//   them dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed dbias    as the bias's gradient,
-//   dimensions of stride 0 having size 1; or, if it is the sum of several
+//   them dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed: not for a kernel that writes the
+//   gradients
+//            itself
+//   dbias    as the bias's gradient, dimensions of stride 0 having size 1; or, if it is the sum of several
 //            scores' and has the same bits each time, (batch, nhead_q, seqlen_q, seqlen_k); zeroed: only if
 //            the main kernel cannot write or add to the caller's itself
-//   dk       (batch, nhead_q, seqlen_k, hdim_q), and
-//   dv       (batch, nhead_q, seqlen_k, hdim_v): only if the main kernel cannot write the caller's itself
+//   dk       (batch, nhead_k * key_parts, seqlen_k, hdim_q), and
+//   dv       (batch, nhead_k * key_parts, seqlen_k, hdim_v): only if the main kernel cannot write the
+//   caller's
+//            itself
 //
 // With packed sequences the batch is 1 and the lengths are total_q and total_k; dk and dv are then zeroed,
 // for no kernel writes rows beyond seqused_k. All but dbias is proportional to the lengths, not to their
@@ -31,13 +35,14 @@ struct BwdWorkspace {
   };
 
   Array d;
-  int32_t* starts;  // nullptr: the main kernel takes the caller's
+  int32_t* starts;    // nullptr: the main kernel takes the caller's
+  bool direct;        // the main kernel writes the caller's dk and dv
+  Array dk, dv;       // not set if direct
+  int64_t key_parts;  // of a key head's gradients: each is the sum over as many query heads; 1 if direct
   // The rest is not set if the kernel writes the gradients itself.
   Array dq_acc;      // `bytes` of all copies
   Array dbias;       // no `bytes`: the main kernel makes the caller's
   bool dbias_whole;  // it has an element for each score
-  Array dk, dv;      // not set if direct
-  bool direct;       // the main kernel writes the caller's dk and dv
   int64_t groups;    // workgroups of a launch of the main kernel for one (batch, head)
   int64_t rounds;    // launches
   int64_t copies;    // of dq_acc
@@ -45,7 +50,7 @@ struct BwdWorkspace {
   int64_t bytes;     // of all; kAddressSpace or more: no process can have it
 };
 
-// The problem has queries and keys.
-BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& problem);
+// The problem has queries and keys. `units` is how many compute units the device has; 0: nobody knows.
+BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& problem, int units);
 
 }  // namespace fmha

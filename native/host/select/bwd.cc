@@ -103,14 +103,17 @@ void add_zeros(const Kernel& sum, const View& gradient, Plan& plan) {
   if (gradient.touched) bwd_parts::add_sum(sum, gradient, {}, false, plan);
 }
 
-// A key head's gradient is the sum of its query heads'.
-void add_head_sum(const Kernel& sum, const BwdProblem& p, const View& out, const BwdWorkspace::Array& array,
-                  Plan& plan) {
-  const int64_t ratio = p.fwd.nhead_q / p.fwd.nhead_k;
-  const BwdStrides& s = array.strides;
-  const bwd_parts::Parts parts = {
-      array.data, {s.batch, ratio * s.nhead, s.row}, s.nhead, static_cast<int32_t>(ratio)};
-  bwd_parts::add_sum(sum, out, parts, p.accumulate, plan);
+// A key head's gradients are the sums of their parts, unless the main kernel has written them.
+void add_key_sums(const Kernel& sum, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  if (w.direct) return;
+  const auto add = [&](const View& out, const BwdWorkspace::Array& array) {
+    const BwdStrides& s = array.strides;
+    const bwd_parts::Parts parts = {
+        array.data, {s.batch, w.key_parts * s.nhead, s.row}, s.nhead, static_cast<int32_t>(w.key_parts)};
+    bwd_parts::add_sum(sum, out, parts, p.accumulate, plan);
+  };
+  add(p.dk, w.dk);
+  add(p.dv, w.dv);
 }
 
 void add_memset(const BwdWorkspace::Array& first, int64_t bytes, Plan& plan) {
@@ -118,10 +121,10 @@ void add_memset(const BwdWorkspace::Array& first, int64_t bytes, Plan& plan) {
 }
 
 // Zeroes rows of packed sequences that are not in use: a kernel that writes the gradients itself leaves them.
-void add_unused_zeros(const Kernel& sum, const BwdProblem& p, Plan& plan) {
+void add_unused_zeros(const Kernel& sum, const BwdProblem& p, bool keys, Plan& plan) {
   if (p.accumulate) return;
   if (p.fwd.seqused_q != nullptr) add_zeros(sum, p.dq, plan);
-  if (p.fwd.seqused_k == nullptr) return;
+  if (p.fwd.seqused_k == nullptr || !keys) return;
   add_zeros(sum, p.dk, plan);
   add_zeros(sum, p.dv, plan);
 }
@@ -131,14 +134,20 @@ bool covers_dbias(const BwdProblem& p) {
   return p.grad_dtype != DType::kFp32 && !p.fwd.group && !p.fwd.mask.hides();
 }
 
-void add_steps(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
+void add_key_memset(const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  if (!w.direct && p.fwd.group) add_memset(w.dk, w.dk.bytes + w.dv.bytes, plan);
+}
+
+void add_steps(const BwdKernels& kernels, const BwdProblem& p, int units, Plan& plan) {
   const Kernel& main = *kernels.chosen.kernel;
-  const BwdWorkspace w = bwd_workspace(main, p);
+  const BwdWorkspace w = bwd_workspace(main, p, units);
   plan.workspace_bytes = w.bytes;
   bwd_parts::add_dot(*kernels.dot, p, w, plan);
   if (main.bwd.whole) {
-    add_unused_zeros(*kernels.sum, p, plan);
-    return bwd_add_main(main, p, w, plan);
+    add_unused_zeros(*kernels.sum, p, w.direct, plan);
+    add_key_memset(p, w, plan);
+    bwd_add_main(main, p, w, plan);
+    return add_key_sums(*kernels.sum, p, w, plan);
   }
   add_memset(w.dq_acc, w.dq_acc.bytes + w.dbias.bytes, plan);
   const bool makes_dbias = p.dbias.touched && w.dbias.bytes == 0;
@@ -149,14 +158,12 @@ void add_steps(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
     add_zeros(*kernels.sum, p.dk, plan);
     add_zeros(*kernels.sum, p.dv, plan);
   }
-  if (!w.direct && p.fwd.group) add_memset(w.dk, w.dk.bytes + w.dv.bytes, plan);
+  add_key_memset(p, w, plan);
   bwd_add_main(main, p, w, plan);
   const bwd_parts::Parts parts = {w.dq_acc.data, w.dq_acc.strides, w.copy, static_cast<int32_t>(w.copies)};
   bwd_parts::add_sum(*kernels.sum, p.dq, parts, p.accumulate, plan);
   if (w.dbias.bytes > 0) bwd_parts::add_bias_sum(*kernels.bias, p, w, plan);
-  if (w.direct) return;
-  add_head_sum(*kernels.sum, p, p.dk, w.dk, plan);
-  add_head_sum(*kernels.sum, p, p.dv, w.dv, plan);
+  add_key_sums(*kernels.sum, p, w, plan);
 }
 
 }  // namespace
@@ -187,10 +194,10 @@ BwdKernels choose_bwd(const BwdProblem& problem, const BwdOffers& offers, const 
           sums_bias ? part(target.arch, problem.grad_dtype, PartKind::kBias) : nullptr};
 }
 
-void plan_bwd(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
+void plan_bwd(const BwdKernels& kernels, const BwdProblem& p, const Target& target, Plan& plan) {
   plan.empty = p.is_empty();
   if (plan.empty) return;
-  if (!p.is_zero()) return add_steps(kernels, p, plan);
+  if (!p.is_zero()) return add_steps(kernels, p, target.compute_units, plan);
   for (const View* gradient : {&p.dq, &p.dk, &p.dv}) add_zeros(*kernels.sum, *gradient, plan);
   if (p.dbias.touched) bwd_add_bias_zeros(*kernels.chosen.kernel, kernels.bias, p, plan);
 }

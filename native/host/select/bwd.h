@@ -35,6 +35,6 @@ struct BwdKernels {
 BwdKernels choose_bwd(const BwdProblem& problem, const BwdOffers& offers, const Target& target, bool counted);
 
 // Adds the steps of a call. Fails with UNSUPPORTED if there are more rows than one launch does.
-void plan_bwd(const BwdKernels& kernels, const BwdProblem& problem, Plan& plan);
+void plan_bwd(const BwdKernels& kernels, const BwdProblem& problem, const Target& target, Plan& plan);
 
 }  // namespace fmha

@@ -23,6 +23,8 @@ class BwdTile(Tile, Protocol):
     """Whether its kernels have all features, and do without them too."""
     whole: bool
     """Whether they write the gradients themselves: nothing is added up after them."""
+    divides_groups: bool
+    """Whether workgroups may divide a group's query heads among them, for dK and dV."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,7 @@ class BwdRow(Row):
     dropout: bool
     optional: bool
     whole: bool
+    divides_groups: bool
     pipeline: str
     tile_m: int
     tile_n: int
@@ -137,6 +140,7 @@ class Backward(Family):
             hdim_step=tile.hdim_step,
             optional=tile.optional,
             whole=tile.whole,
+            divides_groups=tile.divides_groups,
             pipeline=tile.pipeline,
             tile_m=tile.tile_m,
             tile_n=tile.tile_n,
@@ -166,7 +170,7 @@ class Backward(Family):
             *cxx_fields(report, ("hdim_q", "hdim_v", "hdim_step", "hdim_least", "equal_hdims")),
             f".mask = BwdMask::{enumerator(report['mask'])}",
             f".layout = BwdLayout::{enumerator(report['layout'])}",
-            *cxx_fields(report, (*_FEATURES, "optional", "whole")),
+            *cxx_fields(report, (*_FEATURES, "optional", "whole", "divides_groups")),
             f'.pipeline = "{report["pipeline"]}"',
             *cxx_fields(report, ("tile_m", "tile_n", "slot_bytes")),
         ]

@@ -22,10 +22,10 @@ constexpr float kLeastScale = 1e-30F;
 
 int64_t tiles_of(const FwdProblem& f) { return ceil_div(std::max(f.seqlen_q, f.seqlen_k), kTile); }
 
-Grid grid_of(const FwdProblem& f, int64_t tiles) {
+Grid grid_of(const FwdProblem& f, int64_t tiles, int64_t key_parts) {
   const int64_t heads = f.nhead_k * f.batch, parts = is_multiple(heads, kXcds) ? kXcds : 1;
   return {static_cast<uint32_t>(parts), static_cast<uint32_t>(heads / parts * tiles),
-          static_cast<uint32_t>(1 + f.nhead_q / f.nhead_k)};
+          static_cast<uint32_t>(key_parts + f.nhead_q / f.nhead_k)};
 }
 
 bool lengths_fit(const FwdProblem& f, Refusal& why) {
@@ -59,9 +59,17 @@ bool is_within_limits(const BwdProblem& p, Refusal& why) {
 
 void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
   const int64_t tiles = tiles_of(p.fwd);
-  auto& args = *new (plan.add_launch<BwdPingpongParams>(kernel, grid_of(p.fwd, tiles))) BwdPingpongParams{};
+  auto& args = *new (plan.add_launch<BwdPingpongParams>(kernel, grid_of(p.fwd, tiles, w.key_parts)))
+                   BwdPingpongParams{};
   two_sided::set_problem(p, w, args.problem);
+  if (!w.direct) {
+    args.problem.dk = w.dk.data;
+    args.problem.dv = w.dv.data;
+    args.problem.dk_strides = w.dk.strides;
+    args.problem.dv_strides = w.dv.strides;
+  }
   args.tiles = static_cast<int32_t>(tiles);
+  args.key_parts = static_cast<int32_t>(w.key_parts);
   args.heads_first = wants_heads_first(p.fwd) ? 1 : 0;
 }
 

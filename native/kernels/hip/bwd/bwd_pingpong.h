@@ -65,15 +65,16 @@ class BwdPingpongSide {
 
   __device__ static void run(const BwdPingpongParams& params, const BwdSequence& sequence, int head,
                              int first, LdsByte* lds) {
-    BwdPingpongSide d(params.problem, sequence, head, first);
+    BwdPingpongSide d(params.problem, sequence, head, first, params.key_parts);
     d.begin(lds);
     if (d.blocks > 0) d.walk();
     d.end();
   }
 
  private:
-  __device__ BwdPingpongSide(const BwdFp32Params& params, const BwdSequence& sequence, int head_, int first_)
-      : p(params), s_(sequence), head(head_), first(first_) {}
+  __device__ BwdPingpongSide(const BwdFp32Params& params, const BwdSequence& sequence, int head_, int first_,
+                             int key_parts)
+      : p(params), s_(sequence), head(head_), first(first_), parts(key_parts) {}
 
   // ---- The beginning.
 
@@ -99,7 +100,7 @@ class BwdPingpongSide {
     const RowRange seen = window.seen_by(first, last, walked);
     const int begin = seen.begin / 32 * 32;
     const int of_head = seen.begin < seen.end ? (seen.end - begin + 31) / 32 : 0;
-    const int heads = kKeys ? p.nhead_ratio_qk : 1;
+    const int heads = kKeys ? p.nhead_ratio_qk / parts : 1;
     blocks = of_head * heads;
     const int wave_first = first + wave * 32;
     whole = {window.first(min(wave_first + 31, last)), min(window.last(wave_first) + 1, walked)};
@@ -115,8 +116,9 @@ class BwdPingpongSide {
   }
 
   __device__ void load_own() {
-    own_a.load(matrix<kKeys, false>(p, s_, head), first, wave, lane);
-    own_b.load(matrix<kKeys, true>(p, s_, head), first, wave, lane);
+    const int own_head = kKeys ? head / parts : head;
+    own_a.load(matrix<kKeys, false>(p, s_, own_head), first, wave, lane);
+    own_b.load(matrix<kKeys, true>(p, s_, own_head), first, wave, lane);
     if constexpr (!kKeys) {
       const float* lse = rows_of(p.lse, p.lse_strides, s_, s_.first_q, head);
       const float* d = rows_of(p.d, p.d_strides, s_, s_.first_q, head);
@@ -324,14 +326,15 @@ class BwdPingpongSide {
 
   __device__ void write(const Float16 (&sum)[kTiles], float factor, void* gradient, const BwdStrides& strides,
                         int64_t first_row, int hdim) const {
+    const bool is_part = kKeys && parts > 1, adds = p.accumulate != 0 && !is_part;
     const auto to = [&]<typename E>(E* data) {
       const OwnGradient<E> rows(rows_of(data, strides, s_, first_row, head), strides.row, first, own_count,
                                 hdim);
       _Pragma("unroll") for (int t = 0; t < kTiles; ++t) {
-        rows.write(sum[t], factor, wave * 32 + lane % 32, t * 32 + lane / 32 * 8, p.accumulate != 0);
+        rows.write(sum[t], factor, wave * 32 + lane % 32, t * 32 + lane / 32 * 8, adds);
       }
     };
-    if (p.float_gradients) {
+    if (p.float_gradients || is_part) {
       to(typed<float>(gradient));
     } else {
       to(typed<T>(gradient));
@@ -340,7 +343,7 @@ class BwdPingpongSide {
 
   const BwdFp32Params& p;
   BwdSequence s_;
-  int head, first;
+  int head, first, parts;  // of keys, a head has so many parts
   int wave, group, lane, own_count;
   int blocks, at;  // the first row of the block whose scores come next
   RowRange range, whole;
@@ -369,11 +372,13 @@ class BwdPingpong {
     const auto& p = *reinterpret_cast<const BwdPingpongParams*>(__builtin_amdgcn_kernarg_segment_ptr());
     const BwdPlace place(p);
     const BwdSequence sequence = uniform(sequence_of(p.problem, place.batch));
-    if (blockIdx.z == 0) {
+    const int z = static_cast<int>(blockIdx.z) - p.key_parts;
+    if (z < 0) {
       const int first = place.tile * kBwdPingpongTile;
-      if (first < sequence.seqlen_k) Keys::run(p, sequence, place.head_k, first, memory);
+      if (first < sequence.seqlen_k)
+        Keys::run(p, sequence, place.head_k * p.key_parts + blockIdx.z, first, memory);
     } else {
-      const int head = place.head_k * p.problem.nhead_ratio_qk + blockIdx.z - 1;
+      const int head = place.head_k * p.problem.nhead_ratio_qk + z;
       // With a causal mask the last tile has most keys: it begins first.
       const int tile = (sequence.seqlen_q - 1) / kBwdPingpongTile - place.tile;
       if (tile >= 0 && sequence.seqlen_q > 0) {

@@ -27,8 +27,8 @@ class BwdBlocks {
   static constexpr int kLead = 2;
   // Loads of a wave that may be on their way at the end of a phase.
   static constexpr int kMayMiss = kLoads;
-  // Pairs of operands that are read ahead: two MFMA take 64 cycles, LDS twice as long. For two more there are no
-  // registers.
+  // Pairs of operands that are read ahead: two MFMA take 64 cycles, LDS twice as long. For two more there are
+  // no registers.
   static constexpr int kAhead = kTurned * kHdim > 128 ? 1 : 2;
 
   __device__ void begin(LdsByte* lds, int wave, int lane) {

@@ -35,6 +35,7 @@ class Object:
     dtype: str = "bf16"
     optional: bool = False
     whole: bool = False
+    divides_groups: bool = False
 
     @property
     def dtypes(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ class CkBwdTile:
     dtypes: tuple[str, ...] = ("fp16", "bf16")
     optional: bool = False
     whole: bool = False
+    divides_groups: bool = False
     pipeline: str = "kr_ktr_vr_iglp"  # the only one of CK's for this generation
 
     @property

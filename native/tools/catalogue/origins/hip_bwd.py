@@ -27,6 +27,7 @@ class HipBwdTile(OneHeadDim):
     dtypes: tuple[str, ...] = ("fp32",)
     optional: bool = True
     whole: bool = True
+    divides_groups: bool = False
     hdim_step: int = 8
     tile_n: int = 64
 
@@ -42,6 +43,7 @@ class PingpongTile(OneHeadDim):
     dtypes: tuple[str, ...] = ("fp16", "bf16")
     optional: bool = False
     whole: bool = True
+    divides_groups: bool = True
     hdim_step: int = 8
     tile_m: int = 32
     tile_n: int = 256

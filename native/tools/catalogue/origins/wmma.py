@@ -61,6 +61,7 @@ class WmmaBwdTile(OneHeadDim):
     dtypes: tuple[str, ...] = _DTYPES
     optional: bool = False
     whole: bool = True
+    divides_groups: bool = False
     hdim_step: int = 8
 
     @property
