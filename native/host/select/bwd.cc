@@ -15,12 +15,14 @@ namespace {
 class BwdFamily {
  public:
   static constexpr Family kFamily = Family::kBwd;
-  static constexpr Reasons kReasons = {.second = "it writes the gradients itself, or is made for this mask"};
+  static constexpr Reasons kReasons = {.first = "its tile, or its way of adding up, takes least time",
+                                       .second = "it writes the gradients itself, or is made for this mask"};
   using Key = fmha::Key<Arch, DType>;
 
   struct Entry {
     const Kernel* kernel;
-    // The smallest tile that holds both head dims is best: the rest of it is computed for nothing.
+    // The rest of a tile that holds both head dims is computed for nothing. To add up dQ in memory takes a
+    // third longer than to compute its scores again.
     int32_t first_cost;
   };
 
@@ -28,19 +30,20 @@ class BwdFamily {
 
   static bool is_usable(const Kernel& k) { return Key::holds(k.arch, k.dtype) && bwd_is_usable(k); }
 
-  static Entry entry_of(const Kernel& k) { return {&k, k.bwd.hdim_q + k.bwd.hdim_v}; }
+  static Entry entry_of(const Kernel& k) {
+    return {&k, (k.bwd.whole ? 3 : 4) * (k.bwd.hdim_q + k.bwd.hdim_v)};
+  }
 
   BwdFamily(const BwdProblem& problem, const BwdOffers& offers, const Target& target)
       : p_(problem), offers_(offers), target_(target) {}
 
   size_t key() const { return Key::of(target_.arch, p_.fwd.dtype); }
 
-  int64_t least_first_cost() const { return p_.fwd.hdim_q + p_.fwd.hdim_v; }
+  int64_t least_first_cost() const { return 3 * (p_.fwd.hdim_q + p_.fwd.hdim_v); }
 
   bool fits(const Entry& e) const { return unmet_needs(*e.kernel, p_, offers_) == 0; }
 
-  // Adding up dQ in memory costs more than its scores again. A kernel that was written for one mask has less
-  // to do a score than one that reads its mask's windows.
+  // A kernel that was written for one mask has less to do a score than one that reads its mask's windows.
   static Cost cost(const Entry& e) {
     const bool any_mask = e.kernel->bwd.mask == BwdMask::kAny;
     return {e.first_cost, e.kernel->bwd.whole ? 0 : 1 + any_mask, 0, e.kernel};

@@ -46,8 +46,9 @@ struct Cost {
   }
 };
 
-// Why a kernel is the best: its second cost is the least, its third is, or the next costs the same.
+// Why a kernel is the best: its first cost is the least, its second, its third, or the next costs the same.
 struct Reasons {
+  const char* first = "its tile is the smallest that holds the head dims";
   const char* second = nullptr;
   const char* third = nullptr;
   const char* tie = "the first in the catalogue of those as good";
@@ -127,7 +128,7 @@ inline constexpr Cost kNoCost = {-1, 0, 0, nullptr};
 // Why a kernel is better than the next best.
 template <typename F>
 const char* why_better(const Cost& best, const Cost& next) {
-  if (best.first != next.first) return "its tile is the smallest that holds the head dims";
+  if (best.first != next.first) return F::kReasons.first;
   if (best.second != next.second) return F::kReasons.second;
   if (best.third != next.third) return F::kReasons.third;
   return F::kReasons.tie;

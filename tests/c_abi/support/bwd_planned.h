@@ -75,7 +75,7 @@ inline fmha_status plan_of(const fmha_bwd_params& p, Planned& out, const fmha::T
     fmha::ask_bwd_origins(problem, offers);
     out.kernels = fmha::choose_bwd(problem, offers, target, true);
     new (&out.plan) fmha::Plan;
-    fmha::plan_bwd(out.kernels, problem, out.plan);
+    fmha::plan_bwd(out.kernels, problem, target, out.plan);
   });
 }
 
