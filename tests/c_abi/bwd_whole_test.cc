@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The plans of backward kernels that write the gradients themselves, over the table in table.cc.
 #include "args/bwd_fp32.h"
+#include "args/bwd_pingpong.h"
 #include "bwd_planned.h"
 #include "check.h"
 
 namespace {
 
 using fmha::BwdFp32Params;
+using fmha::BwdPingpongParams;
 using fmha::BwdSumParams;
 
 // A kernel that writes the gradients itself follows D's, whatever is asked, and takes no other workspace.
@@ -88,6 +90,40 @@ void test_bias_gradient() {
   CHECK_STATUS(plan_of(p, x), FMHA_UNSUPPORTED, "fwd->softcap = 30 and fwd->alibi_slopes");
 }
 
+// Workgroups divide a group's query heads, and leave parts of dK and dV, if keys alone are too few for them.
+void test_groups() {
+  constexpr fmha::Target kFew = {fmha::Arch::kGfx950, 8}, kMany = {fmha::Arch::kGfx950, 256};
+  fmha_fwd_params f = forward(12, 2, 72, FMHA_BF16);
+  fmha_bwd_params p = backward(f);
+  p.accumulate = 1;
+  Planned x;
+  CHECK_OK(plan_of(p, x, kFew));
+  // Two tiles of 300 keys, of four key heads, which no eight XCDs share; then six query heads of a group.
+  const int64_t d = rounded(2 * 12 * 100 * 4);
+  CHECK(x.plan.count() == 2 && x.plan.needed_bytes() == d);
+  CHECK(x.launches(1, "bwd_bf16_d128_pingpong", {1, 8, 1 + 6}));
+  const auto& whole = x.args<BwdPingpongParams>(1);
+  CHECK(whole.tiles == 2 && whole.key_parts == 1 && whole.heads_first == 0 && whole.problem.accumulate == 1);
+  CHECK(whole.problem.dk == at(8) && whole.problem.dv == at(9) && whole.problem.nhead_ratio_qk == 6);
+  CHECK_OK(plan_of(p, x, kMany));
+  const int64_t part = int64_t{2} * 12 * 300 * 72 * 4;
+  CHECK(x.plan.count() == 4 && x.plan.needed_bytes() == d + 2 * rounded(part));
+  CHECK(x.launches(1, "bwd_bf16_d128_pingpong", {1, 8, 6 + 6}));
+  const auto& divided = x.args<BwdPingpongParams>(1);
+  CHECK(divided.key_parts == 6 && divided.problem.dk == at(20, d) && divided.problem.dq == at(7));
+  CHECK(same(divided.problem.dk_strides, int64_t{12} * 300 * 72, int64_t{300} * 72, 72));
+  const auto& sum = x.args<BwdSumParams>(2);
+  CHECK(sum.parts == at(20, d) && sum.out == at(8) && sum.parts_count == 6 && sum.part == 300 * 72);
+  CHECK(sum.parts_strides.nhead == 6 * 300 * 72 && sum.beta == 1);
+  CHECK(x.args<BwdSumParams>(3).out == at(9));
+  // A causal mask halves the work that hides a tile's time.
+  f.mask = FMHA_MASK_CAUSAL;
+  CHECK_OK(plan_of(p, x, {fmha::Arch::kGfx950, 12}));
+  CHECK(x.args<BwdPingpongParams>(1).key_parts == 3 && x.args<BwdPingpongParams>(1).heads_first == 1);
+  f.softmax_scale = 1e-31F;
+  CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "fwd->softmax_scale = 1e-31");
+}
+
 }  // namespace
 
 const char* fmha_last_error() { return fmha::last_error(); }
@@ -95,5 +131,6 @@ const char* fmha_last_error() { return fmha::last_error(); }
 int main() {
   test_whole();
   test_bias_gradient();
+  test_groups();
   return check_result();
 }

@@ -151,6 +151,17 @@ constexpr Kernel bwd_whole(const char* name, int16_t hdim) {
   return kernel;
 }
 
+constexpr Kernel bwd_pingpong(const char* name) {
+  Kernel kernel = bwd(name, DType::kBf16, 128, false, false);
+  kernel.origin = Origin::kHip;
+  kernel.block_size = 512;
+  kernel.bwd.whole = kernel.bwd.divides_groups = true;
+  kernel.bwd.pipeline = "pingpong";
+  kernel.bwd.tile_m = 32;
+  kernel.bwd.tile_n = 256;
+  return kernel;
+}
+
 constexpr int16_t kPerBlock[] = {16, 256, 2048};  // by PartKind
 
 constexpr Kernel part(const char* name, PartKind kind, DType dtype) {
@@ -238,6 +249,9 @@ extern const Kernel kKernels[] = {
     // gfx950: only one that comes prebuilt.
     of_arch(Arch::kGfx950,
             of_origin(Origin::kAiter, bwd("bwd_fp16_d128_950", DType::kFp16, 128, false, false))),
+    of_arch(Arch::kGfx950, bwd_pingpong("bwd_bf16_d128_pingpong")),
+    of_arch(Arch::kGfx950, part("bwd_dot_bf16_950", PartKind::kDot, DType::kBf16)),
+    of_arch(Arch::kGfx950, part("bwd_sum_bf16_950", PartKind::kSum, DType::kBf16)),
 };
 extern const size_t kKernelCount = sizeof kKernels / sizeof kKernels[0];
 extern const AbsentKernel kAbsentKernels[] = {
