@@ -47,8 +47,11 @@
 
 namespace fmha {
 
+// What is done to a score beside its scale.
+enum class BwdScore { kPlain, kAlibi, kSoftcap };
+
 // A workgroup's 256 keys (kKeys), or rows of queries.
-template <typename T, int kHdim, bool kKeys>
+template <typename T, int kHdim, BwdScore kScore, bool kKeys>
 class BwdPingpongSide {
   static constexpr int kSums = kKeys ? 2 : 1;
   using Blocks = BwdBlocks<kHdim, kSums>;
@@ -85,11 +88,23 @@ class BwdPingpongSide {
     own_count = kKeys ? s_.seqlen_k : s_.seqlen_q;
     tiles.begin(lds, wave, lane);
     if constexpr (kKeys) row_sums.begin(lds + Blocks::kBytes, wave, lane);
+    find_scales();
     find_blocks();
     load_own();
     _Pragma("unroll") for (int i = 0; i < kSums; ++i) {
       _Pragma("unroll") for (int t = 0; t < kTiles; ++t) sums[i][t] = Float16{};
     }
+  }
+
+  // All lanes have the same scales: in a scalar register they take none of the others.
+  __device__ void find_scales() {
+    const auto same = [](float x) {
+      return __builtin_bit_cast(float, __builtin_amdgcn_readfirstlane(__builtin_bit_cast(int, x)));
+    };
+    constexpr bool kCapped = kScore == BwdScore::kSoftcap;
+    scale = same(p.scale * (kCapped ? 2 * kLog2e / p.softcap : kLog2e));
+    cap_log2 = same(p.softcap * kLog2e);
+    lse_scale = same(kCapped ? kLog2e : 1 / p.scale);
   }
 
   // The walked rows that any own row sees; of blocks in `whole` each own row of the wave sees all.
@@ -109,6 +124,8 @@ class BwdPingpongSide {
     walk_a.begin(matrix<!kKeys, false>(p, s_, first_head), range, blocks);
     walk_b.begin(matrix<!kKeys, true>(p, s_, first_head), range, blocks);
     at = begin;
+    walked_head = first_head;
+    if (blocks > 0) find_slope(kKeys ? first_head : head);
     if constexpr (kKeys) {
       walk_lse.begin(row_vector(p.lse, p.lse_strides, s_, first_head), range, blocks);
       walk_d.begin(row_vector(p.d, p.d_strides, s_, first_head), range, blocks);
@@ -206,10 +223,8 @@ class BwdPingpongSide {
       constexpr int step = i - kPairsOfSums;
       if constexpr (step == 0) {
         s = dp = Float16{};
-        if constexpr (kKeys) {
-          s = multiply32<Bf16>(lse_parts, kMinusThree, s);
-          dp = multiply32<Bf16>(d_parts, kMinusThree, dp);
-        }
+        if constexpr (kKeys && kScore != BwdScore::kSoftcap) s = multiply32<Bf16>(lse_parts, kMinusThree, s);
+        if constexpr (kKeys) dp = multiply32<Bf16>(d_parts, kMinusThree, dp);
       }
       multiply_two<T>(x, own_a.x[step], own_b.x[step], s, dp);
     }
@@ -256,17 +271,43 @@ class BwdPingpongSide {
     load_row_sums(n + BwdRowSums::kLead);
     load_rows(n + group + Blocks::kLead);
     tiles.turn(n + group);
-    hide();
-    make_weights();
+    if constexpr (kScore == BwdScore::kSoftcap) cap();
+    hide(at);
+    make_weights(at);
+    next_block(n);
     wait_for_lds();  // what was turned was stored long ago
     wait_for_loads<kMayMiss>();
     split_row_sums(n + 1);
   }
 
+  // The block behind the n-th.
+  __device__ void next_block(int n) {
+    at += 32;
+    if (at < range.end) return;
+    at = range.begin;
+    ++walked_head;
+    if (kKeys && n + 1 < blocks) find_slope(walked_head);
+  }
+
+  __device__ void find_slope(int head_q) {
+    if constexpr (kScore == BwdScore::kAlibi) {
+      slope = p.alibi[int64_t{s_.index} * p.alibi_stride_batch + head_q] * -kLog2e;
+    }
+  }
+
+  // S in units of log2, less LSE, and dP times the slope of the cap.
+  __device__ void cap() {
+    _Pragma("unroll") for (int i = 0; i < 16; ++i) {
+      const float tanh = 1 - 2 * __builtin_amdgcn_rcpf(__builtin_amdgcn_exp2f(s[i] * scale) + 1);
+      s[i] = kKeys ? tanh * cap_log2 : __builtin_fmaf(tanh, cap_log2, own_lse);
+      dp[i] = (kKeys ? dp[i] : dp[i] + own_d) * (1 - tanh * tanh);
+      if (i % 4 == 3) __builtin_amdgcn_sched_barrier(0);
+    }
+    if constexpr (kKeys) s = multiply32<Bf16>(lse_parts, kMinusThree, s);
+  }
+
   // Hides what own rows do not see of the block.
-  __device__ void hide() {
-    const int block = at;
-    at = block + 32 < range.end ? block + 32 : range.begin;
+  __device__ void hide(int block) {
     if (block >= whole.begin && block + 32 <= whole.end) return;
     const int begin_lane = remade(lane), first_of_lane = block + begin_lane / 32 * 8;
     const Window window = window_of<kKeys>(p, s_);
@@ -281,18 +322,28 @@ class BwdPingpongSide {
 
   // P in place of S, and dS in place of dP, four at a time: exponentials wait for nothing that was asked for
   // just before them.
-  __device__ void make_weights() {
-    const float scale = p.scale * kLog2e;
+  __device__ void make_weights(int block) {
+    // The column of the lane's first walked row, as its own row sees it.
+    float column = 0;
+    if constexpr (kScore == BwdScore::kAlibi) {
+      const int of_lane = remade(lane);
+      column = static_cast<float>(block + of_lane / 32 * 8 - window_of<kKeys>(p, s_).shift -
+                                  (first + wave * 32 + of_lane % 32));
+    }
     _Pragma("unroll") for (int i = 0; i < 16 + 8; i += 4) {
       if (i >= 8) round_four(i - 8);
       _Pragma("unroll") for (int j = i - 4; j < i; ++j) {
         if (j < 0 || j >= 16) continue;
         s[j] = __builtin_amdgcn_exp2f(s[j]);
-        if constexpr (!kKeys) dp[j] += own_d;
+        if constexpr (!kKeys && kScore != BwdScore::kSoftcap) dp[j] += own_d;
       }
       _Pragma("unroll") for (int j = i; j < i + 4; ++j) {
         if (j >= 16) continue;
+        if constexpr (kScore == BwdScore::kSoftcap) continue;
         s[j] = kKeys ? s[j] * scale : __builtin_fmaf(s[j], scale, own_lse);
+        if constexpr (kScore == BwdScore::kAlibi) {
+          s[j] = __builtin_fmaf(slope, __builtin_fabsf(column + ((j & 8) * 2 + (j & 7))), s[j]);
+        }
       }
       __builtin_amdgcn_sched_barrier(0);
     }
@@ -304,10 +355,10 @@ class BwdPingpongSide {
     }
   }
 
-  // LSE / scale and D of block n, as the scores take them.
+  // LSE, in units of S, and D of block n, as the products take them.
   __device__ void split_row_sums(int n) {
     if constexpr (kKeys) {
-      lse_parts = three_parts(row_sums.lse(n) * (1 / p.scale));
+      lse_parts = three_parts(row_sums.lse(n) * lse_scale);
       d_parts = three_parts(row_sums.d(n));
       __builtin_amdgcn_sched_barrier(0);
     }
@@ -316,17 +367,18 @@ class BwdPingpongSide {
   // ---- The end.
 
   __device__ void end() const {
+    const BwdFp32Params& again = arguments();
     if constexpr (kKeys) {
-      write(sums[0], p.scale, p.dk, p.dk_strides, s_.first_k, p.hdim_q);
-      write(sums[1], 1, p.dv, p.dv_strides, s_.first_k, p.hdim_v);
+      write(sums[0], again.scale, again.dk, again.dk_strides, s_.first_k, again.hdim_q);
+      write(sums[1], 1, again.dv, again.dv_strides, s_.first_k, again.hdim_v);
     } else {
-      write(sums[0], p.scale, p.dq, p.dq_strides, s_.first_q, p.hdim_q);
+      write(sums[0], again.scale, again.dq, again.dq_strides, s_.first_q, again.hdim_q);
     }
   }
 
   __device__ void write(const Float16 (&sum)[kTiles], float factor, void* gradient, const BwdStrides& strides,
                         int64_t first_row, int hdim) const {
-    const bool is_part = kKeys && parts > 1, adds = p.accumulate != 0 && !is_part;
+    const bool is_part = kKeys && parts > 1, adds = arguments().accumulate != 0 && !is_part;
     const auto to = [&]<typename E>(E* data) {
       const OwnGradient<E> rows(rows_of(data, strides, s_, first_row, head), strides.row, first, own_count,
                                 hdim);
@@ -334,7 +386,7 @@ class BwdPingpongSide {
         rows.write(sum[t], factor, wave * 32 + lane % 32, t * 32 + lane / 32 * 8, adds);
       }
     };
-    if (p.float_gradients || is_part) {
+    if (arguments().float_gradients || is_part) {
       to(typed<float>(gradient));
     } else {
       to(typed<T>(gradient));
@@ -351,17 +403,21 @@ class BwdPingpongSide {
   BwdRowSums row_sums;
   BlockWalk walk_a, walk_b, walk_lse, walk_d;
   OwnRows<kHdim> own_a, own_b;
+  int walked_head;
+  float slope;           // ALiBi's of the query head whose weights come next, negative
   float own_lse, own_d;  // of queries: negative
+  // Of S, in units of log2, or twice that of a cap; a cap in these units; and of LSE, in units of S.
+  float scale, cap_log2, lse_scale;
   Dwords2 lse_parts, d_parts;
   Float16 s, dp, sums[kSums][kTiles];
   Dwords4 probabilities[2], ds[2];
   Pair ring[kRing];
 };
 
-template <typename T, int kHdim>
+template <typename T, int kHdim, BwdScore kScore>
 class BwdPingpong {
-  using Keys = BwdPingpongSide<T, kHdim, true>;
-  using Queries = BwdPingpongSide<T, kHdim, false>;
+  using Keys = BwdPingpongSide<T, kHdim, kScore, true>;
+  using Queries = BwdPingpongSide<T, kHdim, kScore, false>;
   static constexpr int kLdsBytes =
       Keys::kLdsBytes > Queries::kLdsBytes ? Keys::kLdsBytes : Queries::kLdsBytes;
 
@@ -390,11 +446,11 @@ class BwdPingpong {
 
 }  // namespace fmha
 
-// FMHA_BWD_PINGPONG_KERNEL(symbol, type, head dim): one kernel and its facts.
-#define FMHA_BWD_PINGPONG_KERNEL(entry, type, hdim)                                                         \
+// FMHA_BWD_PINGPONG_KERNEL(symbol, type, head dim, score): one kernel and its facts.
+#define FMHA_BWD_PINGPONG_KERNEL(entry, type, hdim, score)                                                  \
   extern "C" __device__ __attribute__((used, visibility("protected")))                                      \
   const fmha::BwdFp32Facts entry##_facts = {32,   fmha::kBwdPingpongTile,  hdim,                            \
                                             hdim, fmha::kBwdPingpongBlock, 1};                              \
   extern "C" __global__ __launch_bounds__(fmha::kBwdPingpongBlock, 2) void entry(fmha::BwdPingpongParams) { \
-    fmha::BwdPingpong<fmha::type, hdim>::run();                                                             \
+    fmha::BwdPingpong<fmha::type, hdim, fmha::BwdScore::score>::run();                                      \
   }

@@ -34,9 +34,7 @@ class BwdBlocks {
   __device__ void begin(LdsByte* lds, int wave, int lane) {
     lds_ = lds;
     wave_ = wave;
-    const int row = first_row() + lane / kChunks;
-    column_ = exchange(row, lane % kChunks) * kChunk;
-    row_ = row;
+    lane_ = lane;
     const int own = place_of_row(lane % 32);
     read_rows_ = own * kRowBytes + exchange(own, lane / 32) * kChunk;
     // ds_read_b64_tr_b16: sixteen lanes read four rows by sixteen dims, a lane four dims of a row, and get
@@ -48,14 +46,15 @@ class BwdBlocks {
   // Loads the wave's part of block n, of whose rows so many bytes count.
   __device__ void load(int n, Resource a, Resource b, uint32_t a_row, uint32_t b_row, int a_bytes,
                        int b_bytes) const {
-    if constexpr (kBoth) {
-      load_tile(buffer(n), a, a_row, a_bytes);
-      load_tile(buffer(n) + kTile, b, b_row, b_bytes);
-    } else if (wave_ < 4) {
-      load_tile(buffer(n), a, a_row, a_bytes);
-    } else {
-      load_tile(buffer(n) + kTile, b, b_row, b_bytes);
-    }
+    const uint32_t lane = kTurned * kHdim > 128 ? remade(lane_) : lane_;  // registers are needed more
+    const int row = first_row() + lane / kChunks % kRowsOfLoad;
+    const int column = exchange(row, lane % kChunks) * kChunk;
+    const auto tile = [&](int tensor, Resource from, uint32_t row_bytes, int bytes) {
+      load_to_lds_unseen<16>(from, buffer(n) + tensor * kTile + first_row() * kRowBytes,
+                             column < bytes ? row * row_bytes + column : kNowhere, 0);
+    };
+    if (kBoth || wave_ < 4) tile(0, a, a_row, a_bytes);
+    if (kBoth || wave_ >= 4) tile(1, b, b_row, b_bytes);
     __builtin_amdgcn_sched_barrier(0);
   }
 
@@ -90,14 +89,8 @@ class BwdBlocks {
   __device__ LdsByte* buffer(int n) const { return lds_ + (n % kBuffers) * 2 * kTile; }
   __device__ int first_row() const { return (kBoth ? wave_ : wave_ % 4) * kRowsOfLoad; }
 
-  __device__ void load_tile(LdsByte* tile, Resource from, uint32_t row_bytes, int bytes) const {
-    load_to_lds_unseen<16>(from, tile + first_row() * kRowBytes,
-                           column_ < bytes ? row_ * row_bytes + column_ : kNowhere, 0);
-  }
-
   LdsByte* lds_;
-  int wave_;
-  int column_, row_;  // of a load
+  int wave_, lane_;
   int read_rows_, read_turned_;
 };
 

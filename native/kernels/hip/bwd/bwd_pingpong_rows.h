@@ -39,6 +39,11 @@ struct MatrixRows {
   int rows;
   int bytes;  // of a row's head dim
 
+  // So many rows from `from` on: their strides may be any, 0 too.
+  __device__ static Resource of(const uint8_t* from, int count, uint32_t row_bytes, int bytes) {
+    // All lanes have the same number, whatever the compiler computes it with.
+    return resource(from, __builtin_amdgcn_readfirstlane(count > 0 ? (count - 1) * row_bytes + bytes : 0));
+  }
   __device__ const uint8_t* row(int i) const { return base + static_cast<int64_t>(i) * row_bytes; }
 };
 
@@ -84,7 +89,7 @@ struct BlockWalk {
   }
   __device__ Resource rows() const {
     const int count = blocks_ > 0 ? min(left_, 32) : 0;
-    return resource(at_, count * row_bytes);
+    return MatrixRows::of(at_, count, row_bytes, bytes);
   }
   __device__ void next() {
     --blocks_;
@@ -109,7 +114,7 @@ struct OwnRows {
 
   __device__ void load(const MatrixRows& m, int first, int wave, int lane) {
     const int left = min(m.rows - first, kBwdPingpongTile);
-    const Resource from = resource(m.row(first), left * m.row_bytes);
+    const Resource from = MatrixRows::of(m.row(first), left, m.row_bytes, m.bytes);
     const uint32_t begin = (wave * 32 + lane % 32) * m.row_bytes;
     _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
       const int column = (2 * i + lane / 32) * kChunk;

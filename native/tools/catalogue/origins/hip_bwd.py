@@ -76,8 +76,10 @@ class HipBwd(Origin):
     def line(self, row: BwdRow, tile: HipBwdTile | PingpongTile) -> str:
         """Return the line that the header makes a kernel of."""
         if isinstance(tile, PingpongTile):
-            plain = not (row.alibi or row.bias or row.softcap or row.dbias or row.dropout)
-            if not plain or row.arch not in _PINGPONG_ARCHS:
-                raise ValueError(f"{row.name}: pingpong has no features, and is for gfx942 and gfx950")
-            return f"FMHA_BWD_PINGPONG_KERNEL({row.name}, {row.dtype.capitalize()}, {tile.hdim})"
+            if row.bias or row.dropout or row.arch not in _PINGPONG_ARCHS:
+                raise ValueError(
+                    f"{row.name}: pingpong has neither bias nor dropout, and is for gfx942 and gfx950"
+                )
+            score = "kAlibi" if row.alibi else "kSoftcap" if row.softcap else "kPlain"
+            return f"FMHA_BWD_PINGPONG_KERNEL({row.name}, {row.dtype.capitalize()}, {tile.hdim}, {score})"
         return f"FMHA_BWD_FP32_KERNEL({row.name}, {tile.hdim}, {tile.tile_m})"
