@@ -302,10 +302,12 @@ typedef struct fmha_bwd_params {
                        and k; rows beyond seqused are 0, and rows after the last sequence are 0 or left as they
                        are. dq, dk and dv obey the rules of fmha_fwd's o */
   int32_t accumulate;    /* 1: the gradients are added to what dq, dk, dv and dbias hold; 0: they replace it */
-  int32_t deterministic; /* 1: the same bits from run to run, by a copy of dQ's sum for each of several groups
-                            of keys in the workspace; 0: faster, the order of additions of dQ, and of a
-                            dbias that is broadcast, is not fixed. FP32 has the same bits either way, and
-                            no such copies */
+  int32_t deterministic; /* 1: the same bits from run to run. 0: the order of additions of dQ, and of a
+                            dbias that is broadcast, need not be fixed. Most kernels write the gradients
+                            themselves, and have the same bits either way: all of FP32, all on Radeon, and
+                            on gfx942 and gfx950 those for head dims up to 128 without bias and dropout. The
+                            others take a copy of dQ's sum for each of several groups of keys, in the
+                            workspace, and more time */
   int32_t kernel;        /* as in fmha_fwd_params, of fmha_bwd_kernel's candidates */
   uint32_t reserved;     /* must be 0 */
   void* workspace;       /* as in fmha_fwd_params; fmha_bwd_workspace_bytes says how much */
