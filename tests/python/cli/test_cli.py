@@ -148,8 +148,8 @@ def test_backends(backend: str, function: str) -> None:
         assert first == proof["kernel"]
         assert rest.count(proof["backward_kernel"]) == 1
         others = [name for name in rest if name != proof["backward_kernel"]]
-        # D, and the sums of dQ and, over a group's heads, of dK and dV
-        assert [name.split("_")[2] for name in others] == ["dot", "sum", "sum", "sum"]
+        # D, and the sums of dK and dV, whose group's heads workgroups have divided
+        assert [name.split("_")[2] for name in others] == ["dot", "sum", "sum"]
     else:
         assert proof["launched"] is None
     for name in prove.RESULTS:
@@ -420,7 +420,7 @@ def test_make_demo_builds_what_the_demo_runs() -> None:
             trial.run(problem)
         ran = [by_symbol[launch.kernel] for launch in profile.launches]
         parts = [kernel["name"] for kernel in ran if kernel["family"] == "bwd_parts"]
-        assert len(parts) >= (0 if trial.no_gradients(problem) else 2)
+        assert len(parts) >= (0 if trial.no_gradients(problem) else 1)
         assert all(map(chosen.search, parts)), parts
 
 

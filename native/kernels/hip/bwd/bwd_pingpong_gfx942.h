@@ -39,7 +39,7 @@ class BwdBlocks {
   static constexpr int kRowBytes = Rows::kRowBytes, kTile = 32 * kRowBytes;
   static constexpr int kLanesOfRow = kRowBytes / 4, kRowsOfLoad = 64 / kLanesOfRow;
   static constexpr int kLoadsOfTile = kTile / (8 * 256);
-  // LDS has room for three buffers where one tensor is turned.
+  // LDS has no room for three where both tensors of head dim 128 are turned; of 64 they are no faster.
   static constexpr int kBuffers = kTurned == 2 ? 2 : 3;
   // Eight waves turn, and a lane has kLaneRows rows of two dims.
   static constexpr int kLanes = 512 / kTurned, kPairsOfDims = kHdim / 2;
