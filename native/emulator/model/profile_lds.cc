@@ -2,7 +2,9 @@
 #include "model/profile_lds.h"
 
 #include <algorithm>
+#include <array>
 
+#include "base/per_thread.h"
 #include "core/dialect.h"
 #include "model/profile_constants.h"
 
@@ -12,8 +14,8 @@ namespace {
 constexpr uint32_t kMostBanks = 64;
 
 // MI355X: what is read in 8 or 16 bytes comes from 64 banks, all else goes through 32.
-bool is_wide(uint32_t bytes, LdsKind access, const UnitShape& shape) {
-  return shape.isa == Isa::kCdna4 && access == LdsKind::kRead && (bytes == 8 || bytes == 16);
+bool is_wide(uint32_t bytes, LdsKind access, Isa isa) {
+  return isa == Isa::kCdna4 && access == LdsKind::kRead && (bytes == 8 || bytes == 16);
 }
 
 // The lanes of group g.
@@ -68,21 +70,59 @@ LdsCycles cycles_of_groups(const uint32_t* address, uint64_t lanes, uint32_t byt
   return total;
 }
 
-}  // namespace
-
-LdsCycles lds_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, LdsKind access,
-                     const UnitShape& shape) {
+LdsCycles count_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, LdsKind access, Isa isa) {
   const bool merge = access != LdsKind::kAtomic;
-  if (is_rdna(shape.isa)) {
+  if (is_rdna(isa)) {
     const int wide = bytes <= 4 ? 32 : bytes <= 8 ? 16 : 8;
     const uint64_t first = (uint64_t{1} << wide) - 1;
     return cycles_of_groups(address, lanes, bytes, merge, 64 / wide, 32,
                             [=](int g) { return first << wide * g; });
   }
-  const bool wide = is_wide(bytes, access, shape);
+  const bool wide = is_wide(bytes, access, isa);
   const int groups = (bytes <= 4 ? 2 : bytes <= 8 ? 4 : 8) / (wide ? 2 : 1);
   return cycles_of_groups(address, lanes, bytes, merge, groups, wide ? 64 : 32,
                           [=](int g) { return group_lanes(g, bytes, access, wide); });
+}
+
+// An access, from the row of all banks on in which its first lane is: those that differ by rows take as long.
+struct Access {
+  Access() = default;
+  Access(const uint32_t* from, uint64_t active, uint32_t size, LdsKind what, Isa of)
+      : lanes(active), bytes(size), kind(static_cast<uint32_t>(what)), isa(static_cast<uint64_t>(of)) {
+    constexpr auto kRowBytes = static_cast<uint32_t>(kMostBanks * kLdsBankBytes);
+    const uint32_t row = from[__builtin_ctzll(lanes)] / kRowBytes * kRowBytes;
+    for (uint32_t l = 0; l < kMostLanes; ++l) address[l] = lanes >> l & 1 ? from[l] - row : 0;
+  }
+  bool operator==(const Access& other) const = default;
+  uint32_t hash() const {
+    uint32_t sum = bytes + kind;
+    for (uint32_t l = 0; l < kMostLanes; ++l) sum += address[l] * (2 * l + 0x9e3779b1);
+    return sum ^ sum >> 16;
+  }
+
+  uint64_t lanes;  // none in one that never was
+  uint32_t bytes, kind;
+  uint64_t isa;
+  uint32_t address[kMostLanes];
+};
+
+// Loops make few different accesses.
+struct Known {
+  Access access;
+  LdsCycles cycles;
+};
+constexpr size_t kMostKnown = 256;
+PerThread<std::array<Known, kMostKnown>> known_accesses;
+
+}  // namespace
+
+LdsCycles lds_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, LdsKind access,
+                     const UnitShape& shape) {
+  if (!lanes) return {0, 0};
+  const Access asked(address, lanes, bytes, access, shape.isa);
+  Known& known = known_accesses.get()[asked.hash() % kMostKnown];
+  if (known.access != asked) known = {asked, count_cycles(address, lanes, bytes, access, shape.isa)};
+  return known.cycles;
 }
 
 }  // namespace fmha::emu

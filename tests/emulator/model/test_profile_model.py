@@ -69,6 +69,24 @@ def test_lds_atomics_wait_for_each_other() -> None:
     assert _lds([0] * 64, 4, READ, lanes=0) == (0, 0)
 
 
+def test_accesses_do_not_get_the_cycles_of_others() -> None:
+    """The device remembers accesses: many that differ little count as each does by itself."""
+    rng = np.random.default_rng(1)
+    strides = (0, 4, 8, 60, 64, 128, 132)
+    for _ in range(2000):
+        addresses = int(rng.integers(0, 999)) + rng.choice(strides) * np.arange(64) % int(
+            rng.choice((512, 8192))
+        )
+        active = np.flatnonzero(rng.random(64) < rng.choice((0.5, 1.0, 0.02)))
+        halves = [addresses[active[active // 32 == half]] // 4 for half in (0, 1)]
+        merged = [np.bincount(np.unique(dwords) % 32).max() for dwords in halves if dwords.size]
+        apart = [np.bincount(dwords % 32).max() for dwords in halves if dwords.size]
+        lanes = sum(1 << int(lane) for lane in active)
+        for access, cycles in ((READ, merged), (ATOMIC, apart)):
+            expected = (len(cycles), sum(cycles) - len(cycles))
+            assert _lds(addresses // 4 * 4, 4, access, lanes) == expected
+
+
 def _caches(trace: Iterable[tuple[int, int, int, int]]) -> dict[str, int]:
     dtype = [("address", "u8"), ("bytes", "u8"), ("workgroup", "u4"), ("kind", "u4")]
     array = np.array(list(trace), dtype)

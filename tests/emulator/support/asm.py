@@ -13,10 +13,8 @@ from __future__ import annotations
 import re
 import struct
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +22,10 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from . import hip, rows
+from .kept import kept, linked
 from .spelling import ARCHS as RDNA_ARCHS
 from .spelling import GENERATION, LANES, NARROW, RDNA, RDNA_LANES, bare, renamed, spell
-from .toolchain import assembler, reader, tool
+from .toolchain import assembler, reader
 
 U32 = NDArray[np.uint32]
 ALL_LANES = (1 << LANES) - 1
@@ -372,31 +371,26 @@ def assemble(kernels: Sequence[Kernel], cpu: str = "") -> bytes:
     text = f'.amdgcn_target "amdgcn-amd-amdhsa--{cpu}"\n' + "".join(k.text(cpu) for k in kernels)
     text += ".amdgpu_metadata\namdhsa.version: [1, 2]\namdhsa.target: amdgcn-amd-amdhsa--" + cpu
     text += "\namdhsa.kernels:\n" + "".join(k.metadata(cpu) for k in kernels) + ".end_amdgpu_metadata\n"
-    with tempfile.TemporaryDirectory() as folder:
-        source, obj, out = (Path(folder, n) for n in ("k.s", "k.o", "k.co"))
-        source.write_text(text)
-        _run(*assembler(_target(cpu)), source, "-o", obj)
-        _run(tool("ld.lld"), "-shared", obj, "-o", out)
-        return out.read_bytes()
-
-
-def _run(*command: object) -> None:
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} failed:\n{done.stderr[:4000]}")
+    return linked(assembler(_target(cpu)), text)
 
 
 def legal(lines: Sequence[str], cpu: str = "", later: bool = False) -> list[bool]:
     """Return which of these instructions LLVM's assembler accepts, or clang 20's if `later`."""
-    # Lines that it prints are those it accepts. Its complaints come a few bytes at a time, which takes long.
     text = "".join(f"line_{i}:\n{line}\n" for i, line in enumerate(lines))
     command = reader(_target(cpu or rows.arch()), later)
+    return list(map(bool, kept([command], text, lambda: _accepted(command, text, len(lines)))))
+
+
+def _accepted(command: list[str], text: str, count: int) -> bytes:
+    """Return a byte for each of the lines: 1 if the program accepts it."""
+    # Lines that it prints are those it accepts. Its complaints come a few bytes at a time, which takes long.
     done = subprocess.run(
         command, input=text, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False
     )
     printed = re.split(r"^line_\d+:$", done.stdout, flags=re.MULTILINE)[1:]
-    assert len(printed) == len(lines), command
-    return [bool(text.strip()) for text in printed]
+    assert done.returncode >= 0, f"{command} ended by signal {-done.returncode}"
+    assert len(printed) == count, command
+    return bytes(bool(line.strip()) for line in printed)
 
 
 class Suite:
