@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A model of diffusers, unmodified, whose ContextParallelConfig shares tokens among ranks, on the drop-in.
 
-The judge is that of `test_others`: at most twice the error of diffusers' own attention on one rank in the same
-precision, and one more rounding of a rank's part.
+The judge is that of `test_others`: at most twice the error of diffusers' own attention on one rank, which
+computes in the same precision, and one more rounding of a rank's part.
 """
 
 from __future__ import annotations
