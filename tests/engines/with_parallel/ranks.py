@@ -12,9 +12,12 @@ import os
 import tempfile
 import traceback
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from engines import recorded
 
 _NEVER = 600.0  # seconds: no test takes that long, on whatever machine
 _context = multiprocessing.get_context("forkserver")
@@ -76,6 +79,13 @@ class Ranks:
         for process in self.processes:
             process.join()
         self._folder.cleanup()
+
+
+def record(package: str, case: str, part: float, kernels: set[str]) -> None:
+    """Have a row of the page's table say what part of the bound the largest error was, and what ran."""
+    version = metadata.version(package).partition("+")[0]
+    ran = ", ".join(f"`{x}`" for x in sorted(kernels))
+    recorded.row("context-parallel.md", f"{package} {version}: {case}", f"{part:.2f}", ran)
 
 
 def _serve(pipe: Any, rank: int, size: int, store: str, timeout: float) -> None:

@@ -39,7 +39,6 @@ from pyfa_rocm.vllm._metadata import Builder, Metadata
 card = torch_card.card
 # A replay finds other numbers in these, at the places of the capture.
 OF_A_STEP = ("query_start_loc", "seq_lens", "block_table", "slot_mapping")
-
 VIEWS = ("__getitem__", "expand", "split", "transpose", "view")
 
 
