@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from adapters import torch_card
 from adapters.cached_cases import Cached
-from adapters.with_torch import test_torch_memory as memory
 from adapters.with_torch.torch_cases import to_numpy, to_torch
 from capture import Graph, upload
 from kv_append import Append, Appending
@@ -30,7 +30,7 @@ from pyfa_rocm import InvalidArgumentError, UnsupportedError
 
 BASE = Cached()
 OPS = torch.ops.pyfa_rocm
-card = memory.card
+card = torch_card.card
 
 
 @pytest.fixture(autouse=True)
@@ -324,11 +324,11 @@ def test_opcheck(name: str) -> None:
     torch.library.opcheck(op.default, arguments, named)
 
 
-def test_captured_step(card: memory.CurrentStream) -> None:
+def test_captured_step(card: torch_card.CurrentStream) -> None:
     """A captured graph of append and attention goes on as the sequences grow."""
     case = replace(BASE, room=4)
     host, new = tensors(case), new_tokens(case, 1)
-    on_card = {name: memory.on_card(x) for name, x in (host | new).items()}
+    on_card = {name: torch_card.on_card(x) for name, x in (host | new).items()}
     results: list[Any] = []
 
     def run(_: object) -> None:
@@ -345,7 +345,7 @@ def test_captured_step(card: memory.CurrentStream) -> None:
             np.testing.assert_array_equal(results[-1].array.to_numpy(), to_numpy(want))
 
 
-def test_on_the_current_stream(card: memory.CurrentStream) -> None:
+def test_on_the_current_stream(card: torch_card.CurrentStream) -> None:
     """All of a step is on the stream that is torch's current one: it waits for that one, and for no other."""
     case = replace(BASE, room=1)
     host = tensors(case) | new_tokens(case, 1) | rotary(case)
@@ -354,8 +354,8 @@ def test_on_the_current_stream(card: memory.CurrentStream) -> None:
     runtime = ctypes.CDLL(pyfa_rocm.runtime().path)
     handle = ctypes.c_void_p(held.handle)
     for stream in (current, held):
-        on_card = {name: memory.on_card(x) for name, x in host.items()}
-        out = memory.on_card(torch.zeros_like(want))
+        on_card = {name: torch_card.on_card(x) for name, x in host.items()}
+        out = torch_card.on_card(torch.zeros_like(want))
         caches = [on_card[name].array for name in ("k_cache", "v_cache")]
         before = [_bytes(x) for x in (out.array, *caches)]
         card.stream = stream

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """How transformers' caches are read: on a card's stream and in a captured graph, and servers' layouts.
 
-A card is what `test_torch_memory` makes of the software device.
+A card is what `torch_card` makes of the software device.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from adapters.with_torch import test_torch_memory as memory
+from adapters import torch_card
 from adapters.with_torch.torch_cases import to_numpy
 from capture import Graph, upload
 from cases_judge import judge
@@ -18,7 +18,7 @@ from reference import attention, numerics_of
 from pyfa_rocm import DeviceArray
 from pyfa_rocm.transformers._decode import Keys, Scores, can_decode, decode
 
-card = memory.card
+card = torch_card.card
 
 
 @pytest.fixture(autouse=True)
@@ -53,14 +53,14 @@ def judged(q: torch.Tensor, out: torch.Tensor, keys: list[tuple[torch.Tensor, ..
         check(q[rows], k, v, out[rows])
 
 
-def test_captured_step(card: memory.CurrentStream) -> None:
+def test_captured_step(card: torch_card.CurrentStream) -> None:
     """A graph of a step over a static cache goes on as the sequences grow; what is beyond is NaN."""
     q, k, v = normal(2, 1, HEADS_Q, HDIM), normal(2, 64, HEADS_K, HDIM), normal(2, 64, HEADS_K, HDIM)
     k[:, 50:], v[:, 50:] = torch.nan, torch.nan
     k[1, :7], v[1, :7] = torch.nan, torch.nan
-    on_card = tuple(memory.on_card(x) for x in (q, k, v))
-    lengths, begins = memory.on_card(ints(20, 20)), memory.on_card(ints(0, 7))
-    results: list[memory.CardTensor] = []
+    on_card = tuple(torch_card.on_card(x) for x in (q, k, v))
+    lengths, begins = torch_card.on_card(ints(20, 20)), torch_card.on_card(ints(0, 7))
+    results: list[torch_card.CardTensor] = []
 
     def step(_: object) -> None:
         q, k, v = on_card
@@ -84,8 +84,8 @@ def test_cache_in_parts(request: pytest.FixtureRequest, where: str) -> None:
     else:
         stream = request.getfixturevalue("card")
         torch.empty.pools[torch.uint8] = DeviceArray.empty((2**18,), "uint8")
-        a, b, c = (memory.on_card(x) for x in (q, k, v))
-        array = memory.replayed(stream, lambda: decode(a, b, c, Keys(900), SCORES)).array
+        a, b, c = (torch_card.on_card(x) for x in (q, k, v))
+        array = torch_card.replayed(stream, lambda: decode(a, b, c, Keys(900), SCORES)).array
         out = torch.from_numpy(array.to_numpy().astype(np.float32)).to(torch.bfloat16)
     for one in zip(q, k, v, out, strict=True):
         check(*one)

@@ -66,6 +66,7 @@ def test_without_hip_there_is_no_device() -> None:
 
 
 def test_memory_is_kept_between_runs_and_goes_with_the_session() -> None:
+    gc.collect()  # sessions of other tests go now, not in between
     case, before = drawn(0), free_bytes()
     session = our_session(case.model())
     run(session, case.feeds())

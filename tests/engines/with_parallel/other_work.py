@@ -8,7 +8,6 @@ import sys
 import types
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 from engines.with_parallel.work import Problem
@@ -16,6 +15,7 @@ from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn import functional
 
+from pyfa_rocm import emulator
 from pyfa_rocm.torch.context_parallel import local_rows, shard
 
 _entered = ExitStack()  # for the life of this process, which does nothing else
@@ -96,5 +96,9 @@ def whole(problem: Problem) -> list[torch.Tensor]:
     return results
 
 
-def run(problem: Problem, name: str) -> Any:
-    return by(problem, {"ring": ring_flash_attn, "yunchang": yunchang, "torch": torch_templates}[name])
+def run(problem: Problem, name: str) -> tuple[tuple[torch.Tensor, ...], list[str]]:
+    """Return what a rank has of the whole, and the kernels that ran."""
+    make = {"ring-flash-attn": ring_flash_attn, "yunchang": yunchang, "torch": torch_templates}[name]
+    with emulator.profile() as profile:
+        results = by(problem, make)
+    return results, sorted({launch.kernel for launch in profile.launches})

@@ -12,18 +12,25 @@ import os
 import tempfile
 import traceback
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from engines import recorded
+
+_NEVER = 600.0  # seconds: no test takes that long, on whatever machine
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["torch", "pyfa_rocm.torch.context_parallel"])
 
 
 class Ranks:
-    """So many processes, ranks of one group, whose messages may take so many seconds."""
+    """So many processes, ranks of one group, whose messages may take so many seconds.
 
-    def __init__(self, size: int, timeout: float = 60.0) -> None:
+    A rank waits for others that compute, so the default is a guard against tests that never end.
+    """
+
+    def __init__(self, size: int, timeout: float = _NEVER) -> None:
         self.size = size
         self._folder = tempfile.TemporaryDirectory()
         self._pipes, self.processes = [], []
@@ -38,9 +45,13 @@ class Ranks:
 
     def run(self, work: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return what `work(*arguments)` gives on each rank, or the exception that it raises."""
+        self.start(work, *arguments)
+        return [self.result(rank) for rank in range(self.size)]
+
+    def start(self, work: Callable[..., Any], *arguments: Any) -> None:
+        """Let each rank do `work(*arguments)`."""
         for pipe in self._pipes:
             pipe.send((work, arguments))
-        return [self._result(pipe) for pipe in self._pipes]
 
     def all(self, work: Callable[..., Any], *arguments: Any) -> list[Any]:
         """As `run`, but raise if any rank did."""
@@ -50,10 +61,10 @@ class Ranks:
                 raise AssertionError(f"rank {rank} of {self.size}") from result
         return results
 
-    @staticmethod
-    def _result(pipe: Any) -> Any:
+    def result(self, rank: int) -> Any:
+        """Return what a rank's work gives, or the exception that it raises."""
         try:
-            return pipe.recv()
+            return self._pipes[rank].recv()
         except EOFError as error:
             return error
 
@@ -70,15 +81,25 @@ class Ranks:
         self._folder.cleanup()
 
 
+def record(package: str, case: str, part: float, kernels: set[str]) -> None:
+    """Have a row of the page's table say what part of the bound the largest error was, and what ran."""
+    version = metadata.version(package).partition("+")[0]
+    ran = ", ".join(f"`{x}`" for x in sorted(kernels))
+    recorded.row("context-parallel.md", f"{package} {version}: {case}", f"{part:.2f}", ran)
+
+
 def _serve(pipe: Any, rank: int, size: int, store: str, timeout: float) -> None:
     import torch
     from torch import distributed
 
     torch.set_num_threads(1)
+    meeting = distributed.FileStore(store, size)
+    # A group's timeout also counts from the first rank's start: it may be short, so all start before.
+    meeting.set(f"started {rank}", "")
+    meeting.wait([f"started {i}" for i in range(size)], datetime.timedelta(seconds=_NEVER))
     distributed.init_process_group(
-        "gloo", store=distributed.FileStore(store, size), rank=rank, world_size=size,
-        timeout=datetime.timedelta(seconds=timeout),
-    )  # fmt: skip
+        "gloo", store=meeting, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=timeout)
+    )
     while True:
         try:
             work, arguments = pipe.recv()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-import time
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -85,26 +85,24 @@ def _die_in_the_middle(rank: int, how: str, problem: Problem) -> Any:
     if distributed.get_rank() == rank:
         if how == "exit":
             os._exit(3)
-        time.sleep(12)
-        return None
+        signal.pause()
     return attend(problem)
 
 
 @pytest.mark.parametrize("how", ["exit", "hang"])
 @pytest.mark.parametrize("problem", [Problem((48,), 2), Problem((48,), 1, 2)], ids=["ring", "ulysses"])
 def test_a_rank_dies(how: str, problem: Problem) -> None:
-    """The other says so, within the group's timeout, and which rank's rows it misses."""
-    started = time.monotonic()
+    """The other says so, after the group's timeout, and which rank's rows it misses."""
     with Ranks(2, timeout=4.0) as two:
-        error, _ = two.run(_die_in_the_middle, 1, how, problem)
-        took = time.monotonic() - started
+        two.start(_die_in_the_middle, 1, how, problem)
+        error = two.result(0)
+        two.processes[1].kill()
     assert isinstance(error, RuntimeError)
     assert "context parallel, rank 0 of 2: " in str(error)
     if problem.rings > 1:
         # A race decides if a dead rank is found when its rows are asked for or when they do not arrive.
         found = "the keys and values, step 1, of rank 1( did not arrive)?; has that process died"
         assert re.search(found, str(error))
-    assert took < 60
 
 
 def test_judge_finds_a_wrong_rank(ranks: Of) -> None:

@@ -41,19 +41,21 @@ def laid_out(layout: KVCacheLayout, shape: tuple[int, ...], dtype: torch.dtype) 
     return memory.permute(*np.argsort(layout.stride_order).tolist())[1]
 
 
-def step(**changes: Any) -> Metadata:
-    """The metadata of a step with a token, a prompt and a draft."""
+def step(
+    queries: tuple[int, ...] = QUERIES, lengths: tuple[int, ...] = LENGTHS, **changes: Any
+) -> Metadata:  # fmt: skip
+    """The metadata of a step, by default with a token, a prompt and a draft."""
     table = torch.arange(BLOCKS, dtype=torch.int32).flip(0).reshape(3, 4)
-    starts = np.cumsum((0, *QUERIES))
+    starts = np.cumsum((0, *queries))
     slots = [
         int(table[b, place // SIZE]) * SIZE + place % SIZE
-        for b, (new, length) in enumerate(zip(QUERIES, LENGTHS, strict=True))
+        for b, (new, length) in enumerate(zip(queries, lengths, strict=True))
         for place in range(length - new, length)
     ]
     fields = {
-        "num_actual_tokens": sum(QUERIES), "max_query_len": max(QUERIES), "max_seq_len": max(LENGTHS),
+        "num_actual_tokens": sum(queries), "max_query_len": max(queries), "max_seq_len": max(lengths),
         "query_start_loc": torch.tensor(starts, dtype=torch.int32),
-        "seq_lens": torch.tensor(LENGTHS, dtype=torch.int32), "block_table": table,
+        "seq_lens": torch.tensor(lengths, dtype=torch.int32), "block_table": table,
         "slot_mapping": torch.tensor(slots), "causal": True, "begins": False,
     }  # fmt: skip
     return Metadata(**fields | changes)

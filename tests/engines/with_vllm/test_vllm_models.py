@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Random models in vLLM: our kernels against float64, beside vLLM's own attention.
 
-Both round to bfloat16 wherever vLLM does. So each differs from float64 by many roundings, of which attention
-does a few. The errors of vLLM's own kernels measure that. Those of ours may have a root mean square of 1.5
-times theirs. None may be above three times their largest: errors are larger for some tokens than for others,
-and the largest is one draw of the most sensitive token's. A token may differ from float64's only if float64
-prefers its own by less than two errors as large as theirs.
+Both round to bfloat16 wherever vLLM does, so each differs from float64 by many roundings, of which attention
+does a few. The errors of vLLM's own kernels measure that, at the same tokens' sensitivity.
+
+A layer rounds eleven times at least: two norms, four products, the rotation, O, the activation, two sums. Our
+kernels may do one rounding that vLLM's do not, that of P, so errors may grow by sqrt(12 / 11) = 1.04. The
+rest is sampling: a model gives 48 errors. The largest of two such samples of normal errors differ by less
+than 2.39 times in 9999 of 10,000 cases; times 1.04 that is `LARGEST`. Their root mean squares differ by less
+than 1.58 times in 999 of 1000 cases. Here it may be less, since our errors and vLLM's share the roundings
+before the first attention: of samples of 384 tokens, 999 of 1000 are below 1.28 (gpt-oss), 1.39 (float16) and
+1.43 (Llama), which times 1.04 is `RMS`. For all of these 384 tokens the root mean squares are 1.02, 0.99 and
+1.01 times vLLM's, and the largest errors 1.19, 0.99 and 1.09 times. The mean of seven models varies less, by
+exp(0.146 / sqrt(7)): `MEAN` is 1.04 and 3.7 such deviations.
+
+A token may differ from float64's only if float64 prefers its own by less than two errors as large as vLLM's.
 """
 
 from __future__ import annotations
@@ -23,6 +32,7 @@ from engines.with_vllm.vllm_jobs import COMPARED, LENGTHS, ROOT, Judged, judge, 
 # vLLM's rotation of latent attention on the CPU is not transformers': these are compared with vLLM itself.
 WITHOUT_ORACLE = ("deepseek", "deepseek_64", "modernbert")
 WITH_ORACLE = [name for name in COMPARED if name not in WITHOUT_ORACLE]
+RMS, LARGEST, MEAN = 1.5, 2.5, 1.3
 # Errors of bfloat16 stay below the first; those of a cache of 8-bit floats, 4 bits fewer, below the second.
 NOISE, NOISE_OF_FP8 = 0.1, 0.5
 KERNELS = {
@@ -57,9 +67,15 @@ def judged(models: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> dict[s
 def test_log_probabilities(name: str, judged: dict[str, tuple[Judged, Judged]]) -> None:
     """As near to float64 as vLLM's own attention."""
     mine, own = judged[name]
-    assert mine.rms <= 1.5 * own.rms, (mine.rms, own.rms)
-    assert mine.most <= 3 * own.most, (mine.most, own.most)
+    assert mine.rms <= RMS * own.rms, (mine.rms, own.rms)
+    assert mine.most <= LARGEST * own.most, (mine.most, own.most)
     assert own.most < (NOISE_OF_FP8 if "fp8" in name else NOISE)
+
+
+def test_all_models(judged: dict[str, tuple[Judged, Judged]]) -> None:
+    """All models together, where chance counts for less."""
+    ratios = [mine.rms / own.rms for mine, own in judged.values()]
+    assert np.exp(np.log(ratios).mean()) <= MEAN, ratios
 
 
 @pytest.mark.parametrize("name", WITH_ORACLE)
