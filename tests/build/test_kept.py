@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from emulator.support import kept
+from emulator.support.syntax import kept
 
 
 class Program:

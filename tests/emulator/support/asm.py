@@ -22,7 +22,7 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from . import hip, rows
-from .kept import kept, linked
+from .syntax.kept import kept, linked
 from .spelling import ARCHS as RDNA_ARCHS
 from .spelling import GENERATION, LANES, NARROW, RDNA, RDNA_LANES, bare, renamed, spell
 from .toolchain import assembler, reader
