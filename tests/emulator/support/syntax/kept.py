@@ -19,7 +19,7 @@ from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
-from .toolchain import tool
+from ..toolchain import tool
 
 _MOST_BYTES = 300 << 20
 
