@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Our own backward kernels, for float32, and for 16 bits on Instinct: tiles, and lines of a translation unit."""
+"""Our own backward kernels, of float32, and of 16 bits for Instinct: tiles, lines of a translation unit."""
 
 from __future__ import annotations
 
