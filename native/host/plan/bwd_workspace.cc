@@ -83,7 +83,7 @@ BwdWorkspace::Array take_dbias(const BwdProblem& p, const Rows& rows, bool whole
   return array;
 }
 
-// What a kernel adds to that does not write the gradients itself, for so many tiles of keys.
+// Takes what a kernel adds to that does not write the gradients itself, for so many tiles of keys.
 void take_sums(const BwdProblem& p, const Rows& q_rows, int64_t tiles, Room& room, BwdWorkspace& w) {
   const FwdProblem& f = p.fwd;
   // No more copies than that many launches need: nine tiles are five and four.

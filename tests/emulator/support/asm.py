@@ -22,9 +22,9 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from . import hip, rows
-from .syntax.kept import kept, linked
 from .spelling import ARCHS as RDNA_ARCHS
 from .spelling import GENERATION, LANES, NARROW, RDNA, RDNA_LANES, bare, renamed, spell
+from .syntax.kept import kept, linked
 from .toolchain import assembler, reader
 
 U32 = NDArray[np.uint32]

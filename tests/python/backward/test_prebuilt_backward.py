@@ -18,8 +18,6 @@ from hypothesis import strategies as st
 from plugins import hypothesis_profile
 from strict import wave_order
 
-import pyfa_rocm
-
 OBJECTS = [row for row in rows("bwd") if row["origin"] == "aiter" and row["arch"] == this_arch()]
 EXAMPLES = hypothesis_profile.EXAMPLES // 20
 BASE = Case(batch=2, seqlen_q=150, seqlen_k=203, nhead_k=2, ratio=1, hdim=128, dtype="bfloat16", seed=5)

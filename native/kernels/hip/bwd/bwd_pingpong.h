@@ -47,7 +47,7 @@
 
 namespace fmha {
 
-// What is done to a score beside its scale.
+// A score is scaled; and ALiBi is added to it, or it is capped.
 enum class BwdScore { kPlain, kAlibi, kSoftcap };
 
 // A workgroup's 256 keys (kKeys), or rows of queries.

@@ -16,7 +16,7 @@ inline constexpr int kBwdPingpongWaves = 8;
 inline constexpr int kBwdPingpongBlock = 64 * kBwdPingpongWaves;
 inline constexpr int kBwdPingpongTile = 32 * kBwdPingpongWaves;  // rows of a workgroup's own
 
-// Which tile of which key head a workgroup does, or of which of its query heads.
+// A workgroup does a tile of a key head, or of one of its query heads.
 struct BwdPlace {
   int tile, head_k, batch;
 

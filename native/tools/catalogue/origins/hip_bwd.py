@@ -9,7 +9,6 @@ from typing import Any
 from family import OneHeadDim, check_keys, check_known
 from family_bwd import BwdRow, Origin
 
-
 _PINGPONG_HDIMS = (64, 128)
 _PINGPONG_ARCHS = ("gfx942", "gfx950")
 
