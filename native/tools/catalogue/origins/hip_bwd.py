@@ -51,6 +51,10 @@ class PingpongTile(OneHeadDim):
 class HipBwd(Origin):
     """The kernels in native/kernels/hip, as the backward family sees them."""
 
+    header = "hip/bwd/bwd_pingpong.h"
+    # Packed float32 takes the matrix cores' turn.
+    flags = ("-fno-slp-vectorize",)
+
     def read_tile(self, content: dict[str, Any], where: str) -> HipBwdTile | PingpongTile:
         if content.get("tag") == "pingpong":
             check_keys(content, {"hdim", "tag"}, set(), where)
@@ -66,11 +70,10 @@ class HipBwd(Origin):
         return HipBwdTile(hdim, rows, content.get("tag"))
 
     def header_of(self, row: BwdRow) -> str:
-        return f"hip/bwd/{'bwd_fp32_kernel' if row.dtype == 'fp32' else 'bwd_pingpong'}.h"
+        return "hip/bwd/bwd_fp32_kernel.h" if row.dtype == "fp32" else self.header
 
     def flags_of(self, row: BwdRow) -> tuple[str, ...]:
-        # Packed float32 takes the matrix cores' turn.
-        return () if row.dtype == "fp32" else ("-fno-slp-vectorize",)
+        return () if row.dtype == "fp32" else self.flags
 
     def line(self, row: BwdRow, tile: HipBwdTile | PingpongTile) -> str:
         """Return the line that the header makes a kernel of."""
