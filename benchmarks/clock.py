@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """How far the clock of the software device is from published measurements of the card it plays.
 
-All forward points are judged, or all backward ones with a float32 dQ, or every n-th problem: of an MI300X, or
-of an MI355X with FMHA_EMU_ARCH=gfx950. AITER's forward objects for an MI300X are those of a checkout's
-toolchain, or of a folder, `fmha_v3_fwd/MI300` of the wheel amd-aiter, which also has the rounding "rtz".
+All forward points are judged, or all backward ones, or every n-th problem: of an MI300X, or of an MI355X with
+FMHA_EMU_ARCH=gfx950. AITER's objects for an MI300X are those of a checkout's toolchain, or of a folder,
+`fmha_v3_fwd/MI300` of the wheel amd-aiter, and `fmha_v3_bwd` two levels up.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from benchmarks.published.points import points
 from pyfa_rocm.clock.cards import played
 from pyfa_rocm.clock.subjects import subjects
 from pyfa_rocm.oracle.trial import to_json
-
-# Backward kernels that the library has no objects of.
-NOT_HERE = ("a16",)
 
 
 def line(row: judge_clock.Judged) -> str:
@@ -54,11 +51,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
     args = parser.parse_args()
     card = played()
-    wanted = [
-        point
-        for point in points()
-        if (point.card, point.direction) == (card, args.direction) and point.rounding not in NOT_HERE
-    ]
+    wanted = [point for point in points() if (point.card, point.direction) == (card, args.direction)]
     shapes = list(dict.fromkeys((point.source, point.shape) for point in wanted))[:: args.every]
     wanted = [
         point

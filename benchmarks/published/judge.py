@@ -84,15 +84,19 @@ def errors_of_cards(judged: list[Judged]) -> list[float | None]:
     row of calibration right. None where that row, or the row itself, did not run.
     """
     factors = {
-        (row.point.card, row.point.source, row.point.implementation): 1 / (1 + row.error)
+        _family(row.point): 1 / (1 + row.error)
         for row in judged
         if row.error is not None and row.point.role == "calibration"
     }
     found: list[float | None] = []
     for row in judged:
-        factor = factors.get((row.point.card, row.point.source, row.point.implementation))
+        factor = factors.get(_family(row.point))
         found.append(None if factor is None or row.error is None else (1 + row.error) * factor - 1)
     return found
+
+
+def _family(point: Point) -> tuple[str, str, str, str]:
+    return point.card, point.source, point.implementation, point.direction
 
 
 def orders(judged: Iterable[Judged]) -> list[tuple[str, bool]]:
@@ -113,9 +117,14 @@ def orders(judged: Iterable[Judged]) -> list[tuple[str, bool]]:
     return found
 
 
-def _mean(errors: Iterable[float | None]) -> float | None:
-    values = [abs(error) for error in errors if error is not None]
+def _bias(errors: Iterable[float | None]) -> float | None:
+    """Return the mean with signs: below 0, the clock is too fast."""
+    values = [error for error in errors if error is not None]
     return statistics.fmean(values) if values else None
+
+
+def _mean(errors: Iterable[float | None]) -> float | None:
+    return _bias(None if error is None else abs(error) for error in errors)
 
 
 def summary(judged: list[Judged]) -> dict[str, Any]:
@@ -125,9 +134,11 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
     -------
     dict
         "held_out_error": mean of hand-written forward kernels; "held_out_error_of_card": the same with one
-        factor for each source's card (`errors_of_cards`); "held_out_rows", and "held_out_within": how
-        many of them lie in the clock's range. "ck_error", "ck_rows": the largest of Composable Kernel's.
-        "backward_error", "backward_rows": mean of hand-written backward kernels.
+        factor for each source's card (`errors_of_cards`); "held_out_bias": the mean with signs;
+        "held_out_rows", and "held_out_within": how many of them lie in the clock's range.
+        "ck_error", "ck_rows": the largest of Composable Kernel's. "backward_error", "backward_bias",
+        "backward_rows": the same of hand-written backward kernels with float32 sums, and with "a16_" in
+        front, of those that add up in 16 bits.
         "matrix_error", "lds_error": mean by which the use of matrix cores and LDS is off from the counters,
         which also count compute units that idle; "matrix_error_of_long", "lds_error_of_long": the same from
         LONG on, where next to none do. "orders",
@@ -141,7 +152,9 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
     ]
     forward = [row for row in held_out if row.point.direction == "forward"]
     hand = [row for row in forward if row.point.implementation in HAND_WRITTEN]
-    backward = [row for row in held_out if row.point.direction == "backward"]
+    backward = {
+        kind: [row for row in held_out if row.point.rounding.startswith(kind)] for kind in ("a32", "a16")
+    }
     ck = [row for row in forward if row.point.implementation == "ck"]
     right = [is_right for _, is_right in orders(judged)]
     long = [row for row in forward if row.point.shape.seqlen >= LONG]
@@ -153,12 +166,17 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
     return {
         "held_out_error": _mean(row.error for row in hand),
         "held_out_error_of_card": _mean(of_card),
+        "held_out_bias": _bias(row.error for row in hand),
         "held_out_rows": len(hand),
         "held_out_within": sum(row.within for row in hand),
         "ck_error": max((abs(row.error or 0) for row in ck), default=None),
         "ck_rows": len(ck),
-        "backward_error": _mean(row.error for row in backward),
-        "backward_rows": len(backward),
+        "backward_error": _mean(row.error for row in backward["a32"]),
+        "backward_bias": _bias(row.error for row in backward["a32"]),
+        "backward_rows": len(backward["a32"]),
+        "a16_backward_error": _mean(row.error for row in backward["a16"]),
+        "a16_backward_bias": _bias(row.error for row in backward["a16"]),
+        "a16_backward_rows": len(backward["a16"]),
         "matrix_error": _mean(row.counter_error("matrix") for row in forward),
         "lds_error": _mean(row.counter_error("lds") for row in forward),
         "matrix_error_of_long": _mean(row.counter_error("matrix") for row in long),

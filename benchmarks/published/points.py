@@ -3,7 +3,8 @@
 
 The numbers are in `data/*.csv`, as published; `data/sources.json` says where they are from. A row's role
 was said before the model saw it: "calibration" rows may be fitted on, "held_out" rows only judge. There is
-one row of calibration for each source and family of kernels on an MI300X, and none on an MI355X.
+one row of calibration for each source and family of kernels on an MI300X, and none on an MI355X. Besides,
+each card has one backward row for the rate of atomics.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from typing import Any
 
 from pyfa_rocm.oracle.problem import Problem
 
-__all__ = ["Point", "cards", "points", "sources"]
+__all__ = ["ATOMICS", "Point", "cards", "points", "sources"]
 
+# Its backward row with float32 sums gives each card's rate of atomics.
+ATOMICS = Problem(4, 64, 8, 8192, 128, False)
 _FOLDER = Path(__file__).parent / "data"
 
 
@@ -36,7 +39,7 @@ class Point:
         "aiter", "moonmath" or "ck".
     rounding : str
         Rounding of P to bfloat16: "rtz", "rtna", "rtne"; "" if the kernel has only one. For a backward pass
-        "a16" or "a32", the type in which dQ is added up.
+        "a16" or "a32", the type in which dQ is added up, and the rounding if there are several.
     direction : str
         "forward" or "backward".
     tflops : float
@@ -80,16 +83,19 @@ def _rows(table: str) -> Iterator[dict[str, Any]]:
 
 def _aiter_readme(card: str) -> Iterator[Point]:
     name = "aiter_readme"
-    # For an MI355X AITER has one kernel, which rounds to the nearest even.
-    rounding = sources()[name]["rounding"] if card == "mi300x" else ""
+    # For an MI355X AITER has one kernel each, which rounds to the nearest even.
+    of_card = sources()[name] if card == "mi300x" else {}
+    rounding, backward = of_card.get("rounding", ""), of_card.get("backward_rounding", "")
     for row in _rows(f"{name}_{card}"):
         sizes = [int(row[key]) for key in ("batch", "nhead_q", "nhead_k", "seqlen", "hdim")]
         batch, nhead_q, nhead_k, seqlen, hdim = sizes
         shape = Problem(batch, nhead_q, nhead_k, seqlen, hdim, row["causal"] == "1")
         yield Point(name, card, "aiter", rounding, shape, "forward", float(row["forward"]), row["role"])
-        for kind in ("a16", "a32"):  # nothing is fitted on gradients
+        for kind in ("a16", "a32"):
             tflops = float(row[f"backward_{kind}"])
-            yield Point(name, card, "aiter", kind, shape, "backward", tflops, "held_out")
+            role = "calibration" if (kind, shape) == ("a32", ATOMICS) else "held_out"
+            kernel = f"{kind} {backward}".strip()
+            yield Point(name, card, "aiter", kernel, shape, "backward", tflops, role)
 
 
 def _moonmath() -> Iterator[Point]:

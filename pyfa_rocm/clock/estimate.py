@@ -94,7 +94,11 @@ def estimate(subject: Subject, shape: Problem, direction: str = "forward", event
         with emulator.profile(timing=True, sample=POINTS, events=events) as profile:
             enqueue.call()
             synchronize()
-        times = [launch.time for launch in profile.launches]
+        times = [
+            launch.time
+            for launch in profile.launches
+            if not any(word in launch.kernel for word in enqueue.untimed)
+        ]
     timed = [time for time in times if time is not None]
     longest = max(timed, key=lambda time: time.seconds.high)
 

@@ -8,10 +8,12 @@ sampled workgroups read hold normal numbers, so that code which looks at its dat
 from __future__ import annotations
 
 import ctypes
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ __all__ = [
     "ROUNDINGS",
     "Aiter",
     "AiterBackward",
+    "AiterBackwardObject",
     "AiterForward",
     "CompositeKernel",
     "Enqueue",
@@ -48,6 +51,10 @@ ROUNDINGS = ("rtz", "rtna", "rtne")
 _ROWS = 1024
 # Query rows of a workgroup's tile, and threads of a workgroup, of AITER's forward kernels.
 _AITER_TILE, _AITER_THREADS = 256, 512
+# Keys of a workgroup's tile, and threads of a workgroup, of its backward kernels for this head dim.
+_AITER_TILE_KEYS, _AITER_BACKWARD_THREADS = 192, 256
+# In the name of the kernel that makes dQ of its float32 sums.
+_SUM_OF_DQ = "_bwd_sum_"
 _AITER_HDIM = 128
 _AITER_DOES = ("forward", _AITER_HDIM, "bfloat16")
 # Names of main loops: how those of Composable Kernel begin, forward and backward, and of AITER's objects.
@@ -131,10 +138,14 @@ class ProblemArrays:
 
 @dataclass(frozen=True)
 class Enqueue:
-    """A problem that is ready: the name of the kernel that it runs, and what enqueues its launches."""
+    """A problem that is ready: the name of the kernel that it runs, and what enqueues its launches.
+
+    Launches whose kernels have one of the words of `untimed` in their names do not count.
+    """
 
     kernel: str
     call: Callable[[], None]
+    untimed: tuple[str, ...] = ()
 
 
 class Subject(ABC):
@@ -252,6 +263,59 @@ class AiterBackward(_EmbeddedAiter):
             yield enqueue
 
 
+class AiterBackwardObject(AiterBackward):
+    """AITER's backward kernels for an MI300X that truncate, and add up dQ in a type: "a32" or "a16".
+
+    The folder has their code objects. The library launches the kernels around its own kernel of AITER's: they
+    make D, and dQ of float32 sums. They count, and its own does not.
+    """
+
+    def __init__(self, folder: Path, sums: str) -> None:
+        self.name = f"aiter backward {sums} rtz"
+        self._folder, self._float = folder, sums == "a32"
+
+    def path(self, causal: bool) -> Path:
+        """Return the code object of a mask."""
+        kind = "a32_rtz_psskddv" if self._float else "a16_rtz"
+        return self._folder / f"bwd_hd{_AITER_HDIM}_bf16_{'causal_' if causal else ''}{kind}.co"
+
+    def _backward(self, arrays: ProblemArrays) -> Enqueue:
+        shape = arrays.shape
+        around = super()._backward(arrays)
+        function = _aiter_function(self.path(shape.causal))
+        sums = DeviceArray.empty(arrays.q.shape, np.float32 if self._float else shape.dtype)
+        dk, dv = (DeviceArray.empty(x.shape, x.dtype) for x in (arrays.k, arrays.v))
+        tensors = (sums, dk, dv, arrays.q, arrays.k, arrays.v, arrays.o, arrays.lse, arrays.lse)
+        words = self._arguments(shape, arrays.q, tensors)
+        tiles = -(-shape.seqlen // _AITER_TILE_KEYS)
+        grid = (-(-tiles // 2) if shape.causal else tiles, shape.nhead_q, shape.batch)
+
+        def call(held: object = tensors) -> None:
+            around.call()
+            launch(function, grid, _AITER_BACKWARD_THREADS, words)
+
+        untimed = ("_rtne_",) if self._float else ("_rtne_", _SUM_OF_DQ)
+        return Enqueue(self.name, call, untimed)
+
+    def _arguments(
+        self, shape: Problem, q: DeviceArray, tensors: tuple[DeviceArray, ...]
+    ) -> ctypes.Array[Any]:
+        """Return the argument struct; its slots have 8 bytes for "a32", and 16 for "a16".
+
+        All tensors have the strides of `q`.
+        """
+        batch, head, row, _ = (stride * _ELEMENT_BYTES for stride in q.strides)
+        strides, n = (head, batch, row), shape.seqlen
+        scale, log2e = (int(np.float32(x).view(np.uint32)) for x in (shape.hdim**-0.5, math.log2(math.e)))
+        addresses = [x.data for x in tensors]
+        if self._float:
+            values = [*addresses, scale, log2e, 1, n, n, shape.hdim, shape.nhead_q, *strides * 6]
+            return (ctypes.c_uint64 * len(values))(*values)
+        tile = _AITER_TILE_KEYS * row
+        values = [*addresses, scale, log2e, n, tile, *strides, 1, *strides, row, shape.hdim]
+        return (_Word * len(values))(*(_Word(value, 0) for value in values))
+
+
 class AiterForward(_EmbeddedAiter):
     """AITER's forward kernels as the library embeds them, for cards of which `Aiter` has no objects."""
 
@@ -272,6 +336,21 @@ class _Word(ctypes.Structure):
     _fields_ = (("value", ctypes.c_uint64), ("unused", ctypes.c_uint64))
 
 
+@cache
+def _aiter_function(path: Path) -> ctypes.c_void_p:
+    """Load one of AITER's code objects; its kernel has the file's name."""
+    try:
+        image = path.read_bytes()
+    except OSError as error:
+        raise UnsupportedError(f"AITER's object: {error.filename}: {error.strerror}") from error
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    hip_call("hipModuleLoadData", ctypes.byref(module), image)
+    name = f"fmha_{path.stem}"
+    symbol = f"_ZN5aiter{len(name)}{name}E".encode()
+    hip_call("hipModuleGetFunction", ctypes.byref(function), module, symbol)
+    return function
+
+
 class Aiter(Subject):
     """AITER's forward kernels for an MI300X with one rounding, from the folder that has its code objects."""
 
@@ -280,23 +359,6 @@ class Aiter(Subject):
             raise InvalidArgumentError(f"rounding: got {rounding!r}, expected one of {', '.join(ROUNDINGS)}")
         self.name = f"aiter {rounding}"
         self._folder, self._rounding = folder, rounding
-        self._functions: dict[bool, ctypes.c_void_p] = {}
-
-    def _function(self, causal: bool) -> ctypes.c_void_p:
-        """Load a code object when it is first used."""
-        if causal not in self._functions:
-            stem = f"hd128_bf16_{'causal_' if causal else ''}{self._rounding}"
-            try:
-                image = (self._folder / f"fwd_{stem}.co").read_bytes()
-            except OSError as error:
-                raise UnsupportedError(f"AITER's object: {error.filename}: {error.strerror}") from error
-            module, function = ctypes.c_void_p(), ctypes.c_void_p()
-            hip_call("hipModuleLoadData", ctypes.byref(module), image)
-            name = f"fmha_fwd_{stem}"
-            symbol = f"_ZN5aiter{len(name)}{name}E".encode()
-            hip_call("hipModuleGetFunction", ctypes.byref(function), module, symbol)
-            self._functions[causal] = function
-        return self._functions[causal]
 
     @contextmanager
     def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
@@ -304,7 +366,8 @@ class Aiter(Subject):
         got = (direction, shape.hdim, shape.dtype)
         if got != _AITER_DOES:
             raise UnsupportedError(f"AITER's objects: got {got}, expected {_AITER_DOES}")
-        function = self._function(shape.causal)
+        mask = "causal_" if shape.causal else ""
+        function = _aiter_function(self._folder / f"fwd_hd128_bf16_{mask}{self._rounding}.co")
         arrays = ProblemArrays(shape)
         words = self._arguments(arrays)
         tiles = -(-shape.seqlen // _AITER_TILE)
@@ -360,6 +423,8 @@ def subjects(folder: Path | None = None) -> dict[str, Subject]:
         )
     ways += [] if own else [AiterForward()]
     ways += [Aiter(place, rounding) for rounding in found]
+    backward = [AiterBackwardObject(place.parents[1] / "fmha_v3_bwd", sums) for sums in ("a32", "a16") if own]
+    ways += [way for way in backward if way.path(causal=False).is_file()]
     return {way.name: way for way in ways}
 
 

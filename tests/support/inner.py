@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plugins import quick
@@ -87,3 +89,21 @@ def run_on_two_devices(*arguments: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def emulated(*arguments: str, arch: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a program of its own process on the software device, which plays an arch if one is given."""
+    environment = os.environ | {"PYFA_ROCM_DEVICE": "emulator", "PYTHONPATH": str(ROOT)}
+    if arch:
+        environment["FMHA_EMU_ARCH"] = arch
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def program(*arguments: str, arch: str = "") -> dict[str, Any]:
+    """Run a program of its own process, without the device's checks, and return its JSON."""
+    ran = emulated(*arguments, arch=arch)
+    assert ran.returncode == 0, ran.stderr
+    value: dict[str, Any] = json.loads(ran.stdout)
+    return value

@@ -83,6 +83,7 @@ void LaunchTiming::finish() {
     times_[end][workgroup_] = unit.run(traces_, copies_, events, request_.most_events);
   }
   requested_[workgroup_] = static_cast<double>(std::exchange(l2_bytes_, 0));
+  added_[workgroup_] = static_cast<double>(std::exchange(atomic_bytes_, 0));
   multiplied_[workgroup_] = static_cast<double>(std::exchange(macs_, 0));
   for (WaveTrace& trace : traces_) trace.clear();
   l1_.clear();
@@ -119,7 +120,8 @@ Json LaunchTiming::events() const {
 Json LaunchTiming::json(uint64_t arrays) {
   finish();
   const double requested = Sample::Fit(sample_, requested_).total();
-  const Traffic traffic{requested, std::min(requested, static_cast<double>(arrays))};
+  const Traffic traffic{requested, std::min(requested, static_cast<double>(arrays)),
+                        Sample::Fit(sample_, added_).total()};
   CardTime card[kTimingEnds];
   for (size_t end = 0; end < kTimingEnds; ++end)
     card[end] = CardModel(sample_, workgroups_, copies_, values_[end], shape_).run(times_[end], traffic);

@@ -45,6 +45,8 @@ class LaunchTiming {
   bool recording() const { return recording_; }
   // The L1 asks the L2 for bytes.
   void request(uint64_t bytes) { l2_bytes_ += recording_ ? bytes : 0; }
+  // Atomics on global memory: the bytes of their lanes.
+  void add(uint64_t bytes) { atomic_bytes_ += recording_ ? bytes : 0; }
 
   // The launch is over, and nothing stopped it; `arrays` is the size of what it touched, in bytes. Returns
   // "time" of the record.
@@ -63,12 +65,12 @@ class LaunchTiming {
   const TimingValues values_[kTimingEnds];
   bool recording_ = false;
   uint64_t workgroup_ = 0;
-  uint64_t l2_bytes_ = 0, macs_ = 0;  // of the running workgroup
+  uint64_t l2_bytes_ = 0, atomic_bytes_ = 0, macs_ = 0;  // of the running workgroup
   std::vector<WaveTrace> traces_;
   L1Model l1_;
   std::map<uint64_t, CuTime> times_[kTimingEnds];
-  std::map<uint64_t, double> requested_, multiplied_;  // bytes and multiply-adds, by workgroup
-  std::vector<IssueEvent> events_;                     // of the middle workgroup
+  std::map<uint64_t, double> requested_, added_, multiplied_;  // bytes and multiply-adds, by workgroup
+  std::vector<IssueEvent> events_;                             // of the middle workgroup
 };
 
 }  // namespace fmha::emu

@@ -109,6 +109,7 @@ bool Profiler::global(Wave& w, const Inst& inst, uint64_t address, uint32_t byte
                   : kind == AccessKind::kWrite      ? memory_.store_bytes
                                                     : memory_.atomic_bytes;
   sum += bytes;
+  if (timing_ && kind == AccessKind::kAtomic) timing_->add(bytes);
   touched_ = true;
   uint64_t at = place(address);
   while (bytes) {

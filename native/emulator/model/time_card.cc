@@ -58,8 +58,9 @@ CardTime CardModel::run(const std::map<uint64_t, CuTime>& times, const Traffic& 
                                            values_[TimingKey::kClockVector] * vector / ports);
   // Launch after launch, arrays that fit stay in the Infinity Cache.
   const bool fits = traffic.memory_bytes <= static_cast<double>(profile_card().mall_bytes.value);
-  const double memory =
+  const double arrays =
       traffic.memory_bytes / values_[fits ? TimingKey::kMallBandwidth : TimingKey::kHbmBandwidth];
+  const double memory = std::max(arrays, traffic.atomic_bytes / values_[TimingKey::kAtomicBandwidth]);
   const double busy = std::max(card.cycles / card.clock_hz, memory);
   card.memory = std::max(memory, l2 / card.clock_hz) / busy;
   card.cycles = busy * card.clock_hz;

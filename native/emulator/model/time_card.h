@@ -3,7 +3,8 @@
 //
 // Workgroups go to the XCDs in turn, and on an XCD to the compute unit that has room first, so rounds and the
 // tail come out by themselves. No launch is faster than what it moves through L2, Infinity Cache and HBM at
-// their bandwidths. The clock falls with the use of the matrix and vector ports.
+// their bandwidths, or than its atomics at theirs. The clock falls with the use of the matrix and vector
+// ports.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,15 @@ namespace fmha::emu {
 struct Traffic {
   double l2_bytes = 0;      // that L1s ask the L2s for
   double memory_bytes = 0;  // that cross the fabric at least: each byte of the arrays once
+  double atomic_bytes = 0;  // of the lanes of atomics on global memory
 };
 
 // A launch at one end of the constants.
 struct CardTime {
   double cycles = 0, seconds = 0, clock_hz = 0;
   // Busy shares of a compute unit that has work: of ports and pipes; and of time in which neither matrix nor
-  // vector port ran because of a wait or a barrier. memory: the share of the launch that its traffic needs.
+  // vector port ran because of a wait or a barrier. memory: the share of the launch that its traffic
+  // or its atomics need.
   double matrix = 0, vector = 0, lds = 0, l1 = 0, memory = 0, latency = 0, barriers = 0;
 };
 

@@ -35,10 +35,11 @@ enum class TimingKey : uint8_t {
   kL2Bandwidth,
   kMallBandwidth,
   kHbmBandwidth,
+  kAtomicBandwidth,
   kClockMatrix,
   kClockVector,
 };
-constexpr size_t kTimingKeys = 24;
+constexpr size_t kTimingKeys = 25;
 
 // A row of the table. `fast` is the end at which launches take less time: the lower latency, but the higher
 // bandwidth.

@@ -130,6 +130,16 @@ def test_bandwidth() -> None:
     assert narrow["cycles"]["low"] == pytest.approx(1024 / 0.5)
 
 
+def test_atomics_have_a_rate_of_their_own() -> None:
+    """No launch is faster than the bytes that its lanes add, wherever they add them."""
+    lines = ["v_mov_b32 v1, 0", "v_mov_b32 v2, 1.0", "global_atomic_add_f32 v1, v2, s[8:9]"]
+    constants = EXACT | {"atomic_bandwidth": (2e6, 1e6)}
+    time = timed(lines, grid=(100, 1, 1), constants=constants, only=True)["time"]
+    assert time["seconds"]["low"] == pytest.approx(100 * 64 * 4 / 2e6)
+    assert time["seconds"]["high"] == pytest.approx(100 * 64 * 4 / 1e6)
+    assert time["binds"]["memory"] == pytest.approx(1)
+
+
 def test_l1_serves_the_second_wave() -> None:
     """The waves of a workgroup load the same lines: the first waits for the L2, the others for the L1."""
     load = ["v_lshlrev_b32 v1, 2, v9", "global_load_dword v40, v1, s[8:9]", "s_waitcnt vmcnt(0)"]
