@@ -149,6 +149,7 @@ def test_prebuilt_kernels_decode(path: Path) -> None:
     "tests",
     [
         ("test_pingpong.py",),
+        ("test_pingpong_error.py",),
         ("test_prebuilt.py",),
         ("test_prebuilt_backward.py",),
     ],

@@ -21,10 +21,10 @@
 // and stores them as V^T, on gfx950 as it is read. Chunks of LDS rows are exchanged so that neither reads nor
 // stores have bank conflicts (hip/common/pingpong_parts.h).
 //
-// The reference of a row's exponentials follows its maximum only when that is more than 2^8 above: P is at
-// most 256, which both types hold with all their digits, and the sum of 2^28 of them a float32. Rescaling O
-// is thereby rare (hip/fwd/fwd_pingpong_softmax.h). P is rounded to nearest: bf16 by adding half a unit and
-// cutting off, halves up, or on gfx950, which has a conversion, to even.
+// The reference of a row's exponentials is its maximum, except where a new maximum hardly counts in the row's
+// sum and is at most 2^8 above: P is at most 256, which both types hold with all their digits, and the sum of
+// 2^28 of them a float32 (hip/fwd/fwd_pingpong_softmax.h). P is rounded to nearest: bf16 by adding half a
+// unit and cutting off, halves up, or on gfx950, which has a conversion, to even.
 //
 // Where the last round of workgroups would leave compute units idle, the keys of the last row tiles are
 // divided among workgroups, which leave O and LSE of their part, float32, to the kernel that merges them
@@ -297,7 +297,7 @@ class Pingpong {
   }
   __device__ void first_softmax() {
     hide(work.first_block);
-    rows.run(s, p.scale, probabilities, o, [](int) {});
+    rows.run_first(s, p.scale, probabilities);
   }
 
   // Hides keys that the lane's row does not see.

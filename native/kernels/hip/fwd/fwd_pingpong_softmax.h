@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The softmax of hip/fwd/fwd_pingpong.h: of scores P, its row sums, and the reference of its exponentials.
 //
-// The reference follows a row's maximum only when that is more than 2^8 above, so that rescaling O is rare.
+// P of a row's largest score has no rounding error if it is 1, so the reference follows the row's maximum. It
+// stays behind only if P of the new maximum is a small share of the row's sum, and at most 256: the rounding
+// error of one P hardly shows there, and O is rarely rescaled in long rows of similar scores.
+//
 // Each lane looks at its half of the keys; only if the reference of some row must follow, both halves do.
 #pragma once
 
@@ -41,17 +44,24 @@ class Softmax {
   };
 
   __device__ void begin() {
-    reference = kLowest;
+    reference = limit = kLowest;
     sum = 0;
   }
 
-  // P of a block's scores. O is rescaled if need be. `meanwhile` is called now and then, with the number of
-  // the call: first kTilesS times, then four times as often.
+  // P of the first block's scores: there is no O to rescale.
+  __device__ void run_first(const Float16 (&s)[kTilesS], float scale, Dwords4 (&p)[2 * kTilesS]) {
+    constexpr auto kNothing = [](int) {};
+    reference = limit = highest(maximum(s, kNothing) * scale, reference);
+    fill(s, scale, p, kNothing);
+  }
+
+  // P of a later block's scores. O is rescaled if need be. `meanwhile` is called now and then, with the
+  // number of the call: first kTilesS times, then four times as often.
   template <typename Meanwhile>
   __device__ void run(const Float16 (&s)[kTilesS], float scale, Dwords4 (&p)[2 * kTilesS],
                       Float16 (&o)[kTilesO], Meanwhile meanwhile) {
     const float most = maximum(s, meanwhile) * scale;
-    if (__builtin_amdgcn_ballot_w64(most > reference + kSlack) != 0) raise(most, o);
+    if (any_lane(most > limit) && must_raise(most)) raise(most, o);
     fill(s, scale, p, meanwhile);
   }
 
@@ -65,7 +75,8 @@ class Softmax {
   }
 
  private:
-  static constexpr float kSlack = 8;
+  // P above which a new maximum is the reference: this share of the sum of the lane's half, and this number.
+  static constexpr float kShare = 1.0F / 8, kMost = 256;
 
   struct Four {
     float x0, x1, x2, x3;
@@ -102,11 +113,25 @@ class Softmax {
     return __builtin_fmaxf(__builtin_fmaxf(x, y), z);
   }
 
+  // The largest of x in both halves of the row, and of `least`.
+  __device__ static float highest(float x, float least) {
+    const Halves of_halves = halves(x);
+    return largest(of_halves.first, of_halves.second, least);
+  }
+
+  __device__ static bool any_lane(bool x) { return __builtin_amdgcn_ballot_w64(x) != 0; }
+
+  // Brings the limit up to date, since the sum has grown.
+  __device__ bool must_raise(float most) {
+    const float lag = __builtin_amdgcn_logf(__builtin_fminf(sum * kShare, kMost));
+    limit = reference + __builtin_fmaxf(lag, 0);
+    return any_lane(most > limit);
+  }
+
   __device__ void raise(float most, Float16 (&o)[kTilesO]) {
-    const Halves of_halves = halves(most);
-    const float next = __builtin_fmaxf(reference, __builtin_fmaxf(of_halves.first, of_halves.second));
+    const float next = highest(most, reference);
     const float factor = __builtin_amdgcn_exp2f(reference - next);
-    reference = next;
+    reference = limit = next;
     sum *= factor;
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
       _Pragma("unroll") for (int i = 0; i < 16; ++i) o[t][i] *= factor;
@@ -175,6 +200,7 @@ class Softmax {
   }
 
   float reference, sum;  // the sum is of half the keys
+  float limit;           // a maximum that is not above it needs no new reference
 };
 
 }  // namespace fmha
