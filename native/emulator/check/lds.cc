@@ -151,10 +151,11 @@ bool LdsShadow::write(Wave& w, const Inst& inst, const Operation& now, Record* r
     else if (o != Order::kFine && !report(w, inst, o, r->written, true, true, word, lane))
       return false;
   }
-  for (const uint32_t reader : {r->read, r->read_other}) {
+  const auto follows = [&](uint32_t reader) {
     const Order o = after_read(reader, now);
-    if (o != Order::kFine && !report(w, inst, o, reader, false, true, word, lane)) return false;
-  }
+    return o == Order::kFine || report(w, inst, o, reader, false, true, word, lane);
+  };
+  if (!follows(r->read) || !follows(r->read_other)) return false;
   r->written = now.stamp;
   return true;
 }

@@ -51,11 +51,11 @@ bool RdnaHazards::step(Wave& w, const Inst& inst, const Facts& f, const FactsDet
   if (early_mad64_ && !products(w, inst, d)) return false;
   if (!scalars(w, inst, f, d) || !neighbours(w, inst, f)) return false;
   if (f.unit == Unit::kScalar) {
-    if (waits_for_vgprs(inst)) recent_[0] = recent_[1] = {};
+    if (waits_for_vgprs(inst)) forget_recent();
     return true;
   }
   if (!is_vector_alu(f)) {
-    if (f.unit != Unit::kScalarMemory) recent_[0] = recent_[1] = {};
+    if (f.unit != Unit::kScalarMemory) forget_recent();
     return true;
   }
   if (recent_[0].inst && !transcendental(w, inst, d)) return false;

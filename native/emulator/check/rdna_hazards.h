@@ -55,6 +55,10 @@ class RdnaHazards {
   bool scalars(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
   bool neighbours(Wave& w, const Inst& inst, const Facts& f);
   void record(const Inst& inst, const Facts& f, const FactsDetail& d);
+  void forget_recent() {  // apart: a copy of what has just been written would wait for it
+    recent_[0] = {};
+    recent_[1] = {};
+  }
   bool finding(Wave& w, const Inst& inst, const Inst& producer, const char* what) const;
 
   ScalarHazards scalars_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <cwchar>
 #include <new>
 
 #include "core/dialect.h"
@@ -172,8 +173,9 @@ void init_work_items(Wave& w, const Launch& l) {
 
 void fill_poison(void* p, size_t bytes) {
   if (!bytes) return;
-  auto* words = static_cast<uint32_t*>(p);
-  std::fill_n(words, bytes / 4, kPoison);
+  static_assert(sizeof(wchar_t) == sizeof kPoison);
+  auto* words = static_cast<wchar_t*>(p);
+  std::wmemset(words, kPoison, bytes / 4);  // by vectors, which a loop is only at -O3
   std::memset(words + bytes / 4, kPoison & 0xff, bytes % 4);
 }
 
