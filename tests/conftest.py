@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -71,6 +72,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:], left = passed.without_passed(items, file)
         config.hook.pytest_deselected(items=left)
     items[:] = costly_first(items)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what lives as long as the tests: modules, and thousands of tests."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
