@@ -121,14 +121,14 @@ class BwdPingpongSide {
     whole = {window.first(min(wave_first + 31, last)), min(window.last(wave_first) + 1, walked)};
     range = {begin, begin + of_head * 32};
     const int first_head = kKeys ? head * heads : head / p.nhead_ratio_qk;
-    walk_a.begin(matrix<!kKeys, false>(p, s_, first_head), range, blocks);
-    walk_b.begin(matrix<!kKeys, true>(p, s_, first_head), range, blocks);
+    rows_walk = BlockWalk(matrix<!kKeys, false>(p, s_, first_head), matrix<!kKeys, true>(p, s_, first_head),
+                          range, blocks);
     at = begin;
     walked_head = first_head;
     if (blocks > 0) find_slope(kKeys ? first_head : head);
     if constexpr (kKeys) {
-      walk_lse.begin(row_vector(p.lse, p.lse_strides, s_, first_head), range, blocks);
-      walk_d.begin(row_vector(p.d, p.d_strides, s_, first_head), range, blocks);
+      sums_walk = BlockWalk(row_vector(p.lse, p.lse_strides, s_, first_head),
+                            row_vector(p.d, p.d_strides, s_, first_head), range, blocks);
     }
   }
 
@@ -148,16 +148,16 @@ class BwdPingpongSide {
   // ---- The main loop.
 
   __device__ void load_rows(int n) {
-    tiles.load(n, walk_a.rows(), walk_b.rows(), walk_a.row_bytes, walk_b.row_bytes, walk_a.bytes,
-               walk_b.bytes);
-    walk_a.next();
-    walk_b.next();
+    const int count = rows_walk.count();
+    const auto &a = rows_walk.a, &b = rows_walk.b;
+    tiles.load(n, a.rows(count), b.rows(count), a.row_bytes, b.row_bytes, a.bytes, b.bytes);
+    rows_walk.next();
   }
   __device__ void load_row_sums(int n) {
     if constexpr (kKeys) {
-      row_sums.load(n, walk_lse.rows(), walk_d.rows());
-      walk_lse.next();
-      walk_d.next();
+      const int count = sums_walk.count();
+      row_sums.load(n, sums_walk.a.rows(count), sums_walk.b.rows(count));
+      sums_walk.next();
     }
   }
 
@@ -401,7 +401,7 @@ class BwdPingpongSide {
   RowRange range, whole;
   Blocks tiles;
   BwdRowSums row_sums;
-  BlockWalk walk_a, walk_b, walk_lse, walk_d;
+  BlockWalk rows_walk, sums_walk;
   OwnRows<kHdim> own_a, own_b;
   int walked_head;
   float slope;           // ALiBi's of the query head whose weights come next, negative

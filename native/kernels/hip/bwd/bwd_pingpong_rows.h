@@ -71,40 +71,54 @@ __device__ inline MatrixRows row_vector(const float* data, const BwdStrides& str
   return {reinterpret_cast<const uint8_t*>(first), strides.nhead * 4, 4, s.seqlen_q, 4};
 }
 
-// Blocks of 32 rows, one after another, of one head after another. Past the last one there are no rows.
-struct BlockWalk {
-  uint32_t row_bytes;
-  int bytes;  // of a row's head dim
+// Blocks of 32 rows of two tensors, one after another, of one head after another. Past the last one there are
+// no rows.
+class BlockWalk {
+ public:
+  __device__ BlockWalk() = default;
+  __device__ BlockWalk(const MatrixRows& first, const MatrixRows& second, const RowRange& range, int blocks)
+      : a(first, range), b(second, range), left_(first.rows - range.begin), blocks_(blocks) {
+    of_head_ = left_;
+    behind_ = left_ - (range.end - range.begin);
+  }
 
-  __device__ void begin(const MatrixRows& m, const RowRange& range, int blocks) {
-    row_bytes = m.row_bytes;
-    bytes = m.bytes;
-    at_ = m.row(range.begin);
-    step_ = int64_t{32} * row_bytes;
-    of_head_ = m.rows - range.begin;
-    over_ = of_head_ - (range.end - range.begin);
-    to_next_head_ = m.nhead_bytes - static_cast<int64_t>(range.end - range.begin) * row_bytes;
-    left_ = of_head_;
-    blocks_ = blocks;
-  }
-  __device__ Resource rows() const {
-    const int count = blocks_ > 0 ? min(left_, 32) : 0;
-    return MatrixRows::of(at_, count, row_bytes, bytes);
-  }
+  struct Tensor {
+    uint32_t row_bytes;
+    int bytes;  // of a row's head dim
+
+    __device__ Tensor() = default;
+    __device__ Tensor(const MatrixRows& m, const RowRange& range)
+        : row_bytes(m.row_bytes), bytes(m.bytes), at_(m.row(range.begin)) {
+      step_ = int64_t{32} * row_bytes;
+      to_next_head_ = m.nhead_bytes - (range.end - range.begin - 32) * static_cast<int64_t>(row_bytes);
+    }
+    __device__ Resource rows(int count) const { return MatrixRows::of(at_, count, row_bytes, bytes); }
+
+   private:
+    friend BlockWalk;
+    __device__ void next(bool same_head) { at_ += same_head ? step_ : to_next_head_; }
+
+    const uint8_t* at_;
+    int64_t step_, to_next_head_;  // to the next block
+  };
+  Tensor a, b;
+
+  // The rows of the block.
+  __device__ int count() const { return blocks_ > 0 ? min(left_, 32) : 0; }
+
   __device__ void next() {
     --blocks_;
     left_ -= 32;
-    const bool over = left_ <= over_;
-    at_ += step_ + (over ? to_next_head_ : 0);
-    left_ = over ? of_head_ : left_;
+    const bool same_head = left_ > behind_;
+    a.next(same_head);
+    b.next(same_head);
+    left_ = same_head ? left_ : of_head_;
   }
 
  private:
-  const uint8_t* at_;
-  int64_t step_, to_next_head_;
   int left_, of_head_,
-      over_;  // rows: of the head from here, and from its first block, on; and behind its last block
-  int blocks_;
+      behind_;  // rows of the head from here on, from its first block on, and behind its last
+  int blocks_;  // from here on
 };
 
 // A wave's 32 own rows: chunk 2 * i + lane / 32 of row lane % 32, each.
