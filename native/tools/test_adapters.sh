@@ -26,6 +26,8 @@ locked requirements-cpu.txt || {
 }
 pip install --quiet --force-reinstall --no-deps "$wheel"  # of the same version, but not the same file
 pip check
+source native/tools/kept.sh
+keep_jax
 export PYFA_ROCM_TEST_INSTALLED=1 PYFA_ROCM_TEST_WHEEL=$wheel
 # Not `python -m pytest`, which would put this folder, and so the source tree's package, first.
 time "$venv/bin/pytest" -c tests/adapters/pytest.ini tests/adapters "$@"

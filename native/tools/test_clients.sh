@@ -15,14 +15,8 @@ group=clients names=(objects bitsandbytes pennylane triton cupy tinygrad jax)
 ARCHS=(gfx942 gfx90a gfx1100 gfx1201)  # of Triton, which compiles for each
 BITSANDBYTES_ARCHS=(gfx942 gfx1100)  # of bitsandbytes, whose library has code for each
 source native/tools/environments.sh
+source native/tools/kept.sh
 choose "$@"
-
-# kept NAME: a folder in the user's cache for what a client compiles, emptied when it is large; without one, a new folder.
-kept() {
-  local folder=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/pyfa_rocm/clients/$1
-  [ ! -d "$folder" ] || [ "$(du -sm "$folder" | cut -f1)" -lt 1000 ] || rm -rf "$folder"
-  if mkdir -p "$folder" 2>/dev/null && [ -w "$folder" ]; then echo "$folder"; else mktemp -d "$root/build/.kept.XXXXXX"; fi
-}
 
 # The code objects of the wheel that Composable Kernel comes from, once, in build/clients/objects.
 unpack_objects() {
@@ -82,8 +76,7 @@ client_tinygrad() {
 
 client_jax() {
   make_venv jax
-  local -x JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1 JAX_COMPILATION_CACHE_DIR
-  JAX_COMPILATION_CACHE_DIR=$(kept jax)
+  keep_jax
   run "JAX ($versions)" on_device "$venv" -- tests/clients/with_jax tests/adapters/with_jax
 }
 
