@@ -130,11 +130,12 @@ def calls(
             found.append(([tile], window))
     return tuple(
         Call(
-            tuple(x.q for x in tiles), tuple(x.k for x in tiles),
+            tuple(x.q for x in tiles),
+            tuple(x.k for x in tiles),
             (-1 if window[0] is None else window[0], -1 if window[1] is None else window[1]),
         )
         for tiles, window in found
-    )  # fmt: skip
+    )
 
 
 def needed(found: tuple[Call, ...]) -> Range:
@@ -154,12 +155,14 @@ def _tiles(shards: Shards, q_ring: int, k_ring: int, left: int | None, right: in
             # Places ascend with rows: the mask of the pieces is that of the rows.
             yield _Tile((q_row, q_end), (k_row, k_end), None, right if q_end - q_row > 1 else None)
         else:
-            yield from _joined([
-                tile
-                for q, q_at in zip(q_pieces, q_rows, strict=True)
-                for k, k_at in zip(k_pieces, k_rows, strict=True)
-                if (tile := _tile(q, k, q_at[0] - q[0], k_at[0] - k[0], left, right))
-            ])  # fmt: skip
+            yield from _joined(
+                [
+                    tile
+                    for q, q_at in zip(q_pieces, q_rows, strict=True)
+                    for k, k_at in zip(k_pieces, k_rows, strict=True)
+                    if (tile := _tile(q, k, q_at[0] - q[0], k_at[0] - k[0], left, right))
+                ]
+            )
         q_row, k_row = q_end, k_end
 
 

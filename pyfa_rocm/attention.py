@@ -143,9 +143,13 @@ def flash_attn_func(
     optional = None
     drops = dropout_p if type(dropout_p) is float else truth("dropout_p", dropout_p)
     if (
-        drops or bias is not None or alibi_slopes is not None
-        or q_descale is not None or k_descale is not None or v_descale is not None
-    ):  # fmt: skip
+        drops
+        or bias is not None
+        or alibi_slopes is not None
+        or q_descale is not None
+        or k_descale is not None
+        or v_descale is not None
+    ):
         optional = OptionalArguments(handle)
         optional.add("bias", bias)
         optional.add("alibi_slopes", alibi_slopes)

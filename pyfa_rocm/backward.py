@@ -200,9 +200,11 @@ def flash_attn_varlen_bwd(
         return_lse=True,
     )  # fmt: skip
     sequences = {
-        "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q,
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+        "seqused_q": seqused_q,
         "seqused_k": seqused_k,
-    }  # fmt: skip
+    }
     return _run(
         {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}, options,
         {"dq": dq, "dk": dk, "dv": dv, "dbias": dbias}, grad_dtype, accumulate, deterministic, kernel,
@@ -283,9 +285,13 @@ def _run(
 
 
 def _run_planned(
-    plan: BwdPlan, inputs: dict[str, _Array], outputs: dict[str, _Array | None], given: dict[str, Any],
-    optional: OptionalArguments, handle: int,
-) -> tuple[Any, ...]:  # fmt: skip
+    plan: BwdPlan,
+    inputs: dict[str, _Array],
+    outputs: dict[str, _Array | None],
+    given: dict[str, Any],
+    optional: OptionalArguments,
+    handle: int,
+) -> tuple[Any, ...]:
     """Allocate the arrays that were not given, launch, and return the gradients as the caller gave them."""
     results = []
     previous = enter_device(plan.device)
@@ -298,9 +304,10 @@ def _run_planned(
             if array is None:
                 layout = plan.gradients[name]
                 array = (
-                    DeviceArray.filled(layout, handle, 0.0) if plan.packed
+                    DeviceArray.filled(layout, handle, 0.0)
+                    if plan.packed
                     else DeviceArray.allocate(layout, handle)
-                )  # fmt: skip
+                )
                 results.append(array)
             else:
                 results.append(given[name])

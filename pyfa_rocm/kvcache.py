@@ -166,11 +166,12 @@ def flash_attn_with_kvcache(
         arrays["cache_seqlens"] = lengths
     new = [] if k is None else [to_read(k, "k", handle), to_read(v, "v", handle)]
     cached = CachedOptions(
-        num_splits=to_integer("num_splits", num_splits), seqlen_new=_seqlen_new(new),
+        num_splits=to_integer("num_splits", num_splits),
+        seqlen_new=_seqlen_new(new),
         scale_per_page=truth("scale_per_page", scale_per_page),
         max_seqlen_q=longest_q(max_seqlen_q, cu_seqlens_q, arrays["q"].layout),
         max_seqlen_k=None if max_seqlen_k is None else to_integer("max_seqlen_k", max_seqlen_k),
-    )  # fmt: skip
+    )
     to = None if out is None else to_write(out, "out", handle)
     asked = arrays["q"]
     layouts = {name: x.layout for name, x in arrays.items()}
@@ -188,8 +189,10 @@ def flash_attn_with_kvcache(
             require_positions(rotary_cos, cache_seqlens, rows)
             arrays["q"] = DeviceArray.allocate(layouts["q"], handle)
         rotary = {
-            "rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "rotary_interleaved": rotary_interleaved
-        }  # fmt: skip
+            "rotary_cos": rotary_cos,
+            "rotary_sin": rotary_sin,
+            "rotary_interleaved": rotary_interleaved,
+        }
         store = partial(_append, asked, arrays, new, rotary, cached, at_places=at_places, handle=handle)
     result, lse = attend_cached(plan, arrays, to, handle, store)
     result = result if out is None else out
@@ -197,9 +200,12 @@ def flash_attn_with_kvcache(
 
 
 def attend_cached(
-    plan: CachedPlan, arrays: dict[str, Array], out: Array | None, handle: int,
+    plan: CachedPlan,
+    arrays: dict[str, Array],
+    out: Array | None,
+    handle: int,
     store: Callable[[], None] | None = None,
-) -> tuple[Any, DeviceArray | None]:  # fmt: skip
+) -> tuple[Any, DeviceArray | None]:
     """Allocate the missing arrays, enqueue attention over a cache, and return O and the log-sum-exp.
 
     `store` enqueues the writes of the cache. It is called after the library has accepted the attention and
@@ -335,9 +341,7 @@ def _append(
     # Queries alone: all of them, or each as the first new token.
     parts = [(q, rotated)] if at_places else [(_token(q, i), _token(rotated, i)) for i in range(seqlen_q)]
     for one, one_out in parts:
-        flash_attn_kv_append(
-            None, None, None, None, lengths, q=one, q_out=one_out, **rotary, stream=handle
-        )  # fmt: skip
+        flash_attn_kv_append(None, None, None, None, lengths, q=one, q_out=one_out, **rotary, stream=handle)
     flash_attn_kv_append(*stored, **where)
 
 

@@ -104,9 +104,13 @@ def flash_attn_merge(
 
 
 def merge_plan(
-    outs: Layout, lses: Layout, written: dict[str, Array], out_dtype: str | None, base2: bool,
+    outs: Layout,
+    lses: Layout,
+    written: dict[str, Array],
+    out_dtype: str | None,
+    base2: bool,
     accumulate: bool,
-) -> tuple[dict[str, Layout], Placed]:  # fmt: skip
+) -> tuple[dict[str, Layout], Placed]:
     """Look for the layouts of the results and the structs of a merge, or check it and make them."""
     given = tuple((name, x.layout) for name, x in written.items())
     key = (outs, lses, given, out_dtype, base2, accumulate)

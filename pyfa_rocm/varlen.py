@@ -188,7 +188,7 @@ def _attend_paged(
     cached = CachedOptions(
         max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),
         max_seqlen_k=to_integer("max_seqlen_k", max_seqlen_k),
-    )  # fmt: skip
+    )
     layouts = {name: x.layout for name, x in given.items()}
     if (used := layouts.get("cache_seqlens")) is not None:
         batch = layouts["block_table"].shape[:1]

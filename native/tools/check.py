@@ -66,10 +66,13 @@ PROSE = (
 )  # fmt: skip
 # Files with tests of every kernel, by family.
 KERNEL_TESTS = {
-    "fwd": "forward/test_every_kernel.py", "bwd": "backward/test_backward.py",
-    "bwd_parts": "backward/test_backward.py", "decode": "cached/test_decode.py",
-    "kv_append": "cached/test_kv_append.py", "merge": "cached/test_merge.py",
-}  # fmt: skip
+    "fwd": "forward/test_every_kernel.py",
+    "bwd": "backward/test_backward.py",
+    "bwd_parts": "backward/test_backward.py",
+    "decode": "cached/test_decode.py",
+    "kv_append": "cached/test_kv_append.py",
+    "merge": "cached/test_merge.py",
+}
 
 
 def output(*command: str) -> list[str]:

@@ -79,15 +79,23 @@ class CachedCall:
             addresses = addresses | {"v_cache": addresses["k_cache"]}
         of = addresses.get
         fwd = replace(
-            p.fwd, q=p.fwd.q._replace(data=of("q", 0)), o=p.fwd.o._replace(data=of("out", 0)),
+            p.fwd,
+            q=p.fwd.q._replace(data=of("q", 0)),
+            o=p.fwd.o._replace(data=of("out", 0)),
             lse=None if p.fwd.lse is None else p.fwd.lse._replace(data=of("lse", 0)),
-            seqused_k=of("cache_seqlens", 0), cu_seqlens_q=of("cu_seqlens_q", 0),
-            cu_seqlens_k=of("cu_seqlens_k", 0), alibi_slopes=of("alibi_slopes", 0),
-        )  # fmt: skip
+            seqused_k=of("cache_seqlens", 0),
+            cu_seqlens_q=of("cu_seqlens_q", 0),
+            cu_seqlens_k=of("cu_seqlens_k", 0),
+            alibi_slopes=of("alibi_slopes", 0),
+        )
         return replace(
-            p, fwd=fwd, cache=cache_at(p.cache, addresses), leftpad_k=of("cache_leftpad", 0),
-            sinks=of("sinks", 0), workspace=of("workspace", 0),
-        )  # fmt: skip
+            p,
+            fwd=fwd,
+            cache=cache_at(p.cache, addresses),
+            leftpad_k=of("cache_leftpad", 0),
+            sinks=of("sinks", 0),
+            workspace=of("workspace", 0),
+        )
 
 
 def cache_at(cache: Cache, addresses: dict[str, int]) -> Cache:
@@ -129,9 +137,11 @@ def cached_call(
     if cache.k_vector and not any(name in layouts for name in ("block_table", "kv_indptr")):
         raise InvalidArgumentError("block_table: got None, expected an array for a vectorised k_cache")
     for name, shape, dtype in (
-        ("cache_seqlens", (batch,), "int32"), ("cache_leftpad", (batch,), "int32"),
-        ("cu_seqlens_k", (batch + 1,), "int32"), ("sinks", (q.shape[-2],), "float32"),
-    ):  # fmt: skip
+        ("cache_seqlens", (batch,), "int32"),
+        ("cache_leftpad", (batch,), "int32"),
+        ("cu_seqlens_k", (batch + 1,), "int32"),
+        ("sinks", (q.shape[-2],), "float32"),
+    ):
         if name in layouts:
             require_like(name, layouts[name], shape, dtype, "q", q)
     longest = capacity if cached.max_seqlen_k is None else cached.max_seqlen_k
@@ -146,9 +156,13 @@ def cached_call(
         lse=None if lse is None else lse_strides(lse), o_dtype=None if o.dtype == q.dtype else o.dtype,
     )  # fmt: skip
     params = DecodeParams(
-        fwd, cache, num_splits=cached.num_splits, seqlen_new=cached.seqlen_new, lse_base=int(cached.base2),
+        fwd,
+        cache,
+        num_splits=cached.num_splits,
+        seqlen_new=cached.seqlen_new,
+        lse_base=int(cached.base2),
         kernel=kernel,
-    )  # fmt: skip
+    )
     return CachedCall(params, o, lse)
 
 
@@ -260,9 +274,13 @@ def _rows(k: Layout, v: Layout, other: Layout, new: tuple[int, int] | None) -> d
     require_like("k_cache", k, (pages, page_size, nhead_k, other.shape[-1]), k.dtype, "q", other)
     require_like("v_cache", v, (pages, page_size, nhead_k, hdim_v), k.dtype, "k_cache", other)
     return {
-        "pages": pages, "page_size": page_size, "nhead_k": nhead_k, "hdim_v": hdim_v,
-        "k": CacheTensor(0, *k.strides[:3]), "v": CacheTensor(0, *v.strides[:3]),
-    }  # fmt: skip
+        "pages": pages,
+        "page_size": page_size,
+        "nhead_k": nhead_k,
+        "hdim_v": hdim_v,
+        "k": CacheTensor(0, *k.strides[:3]),
+        "v": CacheTensor(0, *v.strides[:3]),
+    }
 
 
 def _vectors(k: Layout, v: Layout, other: Layout, new: tuple[int, int] | None) -> dict[str, Any]:

@@ -59,9 +59,12 @@ def _check_packed(call: Call) -> Checked:
 def _input_fields(call: Call) -> dict[str, Any]:
     q, v = call.q, call.v
     return {
-        "dtype": q.dtype, "nhead_q": q.shape[-2], "nhead_k": v.shape[-2], "hdim_q": q.shape[-1],
+        "dtype": q.dtype,
+        "nhead_q": q.shape[-2],
+        "nhead_k": v.shape[-2],
+        "hdim_q": q.shape[-1],
         "hdim_v": v.shape[-1],
-    }  # fmt: skip
+    }
 
 
 def plain_fields(checked: Checked) -> dict[str, Any]:

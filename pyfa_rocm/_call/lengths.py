@@ -13,9 +13,7 @@ from pyfa_rocm.errors import InvalidArgumentError
 __all__ = ["LENGTHS", "require_appended", "require_cached", "require_packed"]
 
 # Arrays whose numbers are looked at where the host has them.
-LENGTHS = (
-    "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_seqlens", "cu_seqlens",
-)  # fmt: skip
+LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_seqlens", "cu_seqlens")
 Host = Mapping[str, Sequence[int]]
 Shapes = Mapping[str, Sequence[int]]
 

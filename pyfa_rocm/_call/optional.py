@@ -21,10 +21,14 @@ __all__ = ["ADDRESS_FIELDS", "DESCALES", "OptionalArguments"]
 
 # The field of the C struct for the address of an array, by the array's name in the public functions.
 ADDRESS_FIELDS = {
-    "bias": "bias.data", "alibi_slopes": "alibi_slopes", "philox": "philox_seed_offset",
-    "cu_seqlens_q": "cu_seqlens_q", "cu_seqlens_k": "cu_seqlens_k", "seqused_q": "seqused_q",
+    "bias": "bias.data",
+    "alibi_slopes": "alibi_slopes",
+    "philox": "philox_seed_offset",
+    "cu_seqlens_q": "cu_seqlens_q",
+    "cu_seqlens_k": "cu_seqlens_k",
+    "seqused_q": "seqused_q",
     "seqused_k": "seqused_k",
-}  # fmt: skip
+}
 DESCALES = ("q_descale", "k_descale", "v_descale")
 _MOST_UINT64 = 2**64 - 1
 

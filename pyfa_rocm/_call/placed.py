@@ -84,9 +84,11 @@ def at_tags(layouts: Mapping[str, Layout], tags: Mapping[str, int]) -> dict[str,
 
 
 def find_or_make(
-    plans: Placeds, key: tuple[Any, ...], make: Callable[[dict[str, int]], tuple[Any, ...]],
+    plans: Placeds,
+    key: tuple[Any, ...],
+    make: Callable[[dict[str, int]], tuple[Any, ...]],
     names: Iterable[str],
-) -> Placed:  # fmt: skip
+) -> Placed:
     """Return the structs of this key, made and checked if there are none yet."""
     plan = find(plans, key)
     if plan is None:

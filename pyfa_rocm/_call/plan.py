@@ -165,9 +165,12 @@ class Plan:
         """Return the parameters with the addresses and numbers of a call, but those of its outputs."""
         p = self.params
         return replace(
-            p, q=p.q._replace(data=q), k=p.k._replace(data=k), v=p.v._replace(data=v),
+            p,
+            q=p.q._replace(data=q),
+            k=p.k._replace(data=k),
+            v=p.v._replace(data=v),
             **({} if optional is None else optional.fields(p)),
-        )  # fmt: skip
+        )
 
 
 def make(plans: Plans, key: tuple[Any, ...], call: Call) -> Plan:

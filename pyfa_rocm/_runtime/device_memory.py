@@ -170,9 +170,13 @@ class DeviceMemory:
                 break
             block = lease.block
             if (
-                block.nbytes == nbytes and block.used_on == stream and block.device == device
-                and not block.shared and not block.captured and block.lease is lease
-            ):  # fmt: skip
+                block.nbytes == nbytes
+                and block.used_on == stream
+                and block.device == device
+                and not block.shared
+                and not block.captured
+                and block.lease is lease
+            ):
                 return block
             returned.append(lease)
         return self._allocate(nbytes, device, stream)

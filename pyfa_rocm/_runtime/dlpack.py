@@ -215,10 +215,14 @@ def make_capsule(
     int64s = ctypes.c_int64 * max(len(shape), 1)
     shape_array, strides_array = int64s(*shape), int64s(*strides)
     tensor = _DLTensor(
-        data, _Device(ROCM, device), len(shape), _data_type(dtype),
+        data,
+        _Device(ROCM, device),
+        len(shape),
+        _data_type(dtype),
         ctypes.cast(shape_array, ctypes.POINTER(ctypes.c_int64)),
-        ctypes.cast(strides_array, ctypes.POINTER(ctypes.c_int64)), 0,
-    )  # fmt: skip
+        ctypes.cast(strides_array, ctypes.POINTER(ctypes.c_int64)),
+        0,
+    )
     managed: _Managed | _ManagedVersioned
     versioned = max_version is not None and max_version[0] >= VERSION[0]
     if max_version is not None and versioned:

@@ -59,9 +59,11 @@ def _run(backend: Backend, problem: Problem) -> tuple[Results, str, list[str] | 
 
 
 def _as_said(
-    launched: list[str] | None, forward: fmha.KernelInfo, backward: fmha.KernelInfo | None,
+    launched: list[str] | None,
+    forward: fmha.KernelInfo,
+    backward: fmha.KernelInfo | None,
     build: dict[str, Any],
-) -> bool:  # fmt: skip
+) -> bool:
     """Tell whether the kernels that the library names were launched, each once and in this order.
 
     Around the backward kernel there may be the small ones of its family, no more than it has steps.

@@ -62,10 +62,13 @@ def attend(
     rest = {name: x.contiguous() if isinstance(x, torch.Tensor) else x for name, x in rest.items()}
     options: dict[str, Any] = {name: readable(x) for name, x in new.items()} | rest
     options |= {
-        "softmax_scale": scale, "causal": causal, "softcap": max(real("softcap", softcap), 0.0),
-        "window_size": _window(window_size, causal, _capacity(k_cache, rest)), "return_softmax_lse": True,
+        "softmax_scale": scale,
+        "causal": causal,
+        "softcap": max(real("softcap", softcap), 0.0),
+        "window_size": _window(window_size, causal, _capacity(k_cache, rest)),
+        "return_softmax_lse": True,
         "out": None if out is None else readable(out),  # a copy has the rows of no sequence too
-    }  # fmt: skip
+    }
     with torch.autocast(q.device.type, enabled=False):
         result, lse = flash_attn_with_kvcache(readable(q), *caches, **options)
     if new:

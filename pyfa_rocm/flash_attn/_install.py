@@ -38,9 +38,11 @@ _NAMES_3 = ("flash_attn_3", "flash_attn_3.flash_attn_interface", "flash_attn_int
 _OURS_3 = f"{_OURS}.flash_attn_3"
 # Answers about installed packages that transformers keeps, by their names in transformers.utils.import_utils.
 _KEPT_ANSWERS = (
-    "_package_distribution_mapping", "is_flash_attn_2_available", "is_flash_attn_3_available",
+    "_package_distribution_mapping",
+    "is_flash_attn_2_available",
+    "is_flash_attn_3_available",
     "is_flash_attn_4_available",
-)  # fmt: skip
+)
 
 
 def missing(name: str) -> str:

@@ -124,9 +124,11 @@ def _trace_of(
     if return_softmax:
         s_dmask = (batch, q.shape[-2], *((n + multiple - 1) // multiple * multiple for n in longest))
     return (
-        q.new_empty((*q.shape[:-1], hdim_v)), q.new_empty(rows, dtype=torch.float32), q.new_empty(s_dmask),
+        q.new_empty((*q.shape[:-1], hdim_v)),
+        q.new_empty(rows, dtype=torch.float32),
+        q.new_empty(s_dmask),
         q.new_empty(2, dtype=torch.int64),
-    )  # fmt: skip
+    )
 
 
 def _padded(hdim: Any) -> Any:

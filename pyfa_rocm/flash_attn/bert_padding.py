@@ -43,9 +43,7 @@ def index_first_axis_residual(
     return input[indices], input.view_as(input)
 
 
-def index_put_first_axis(
-    values: torch.Tensor, indices: torch.Tensor, first_axis_dim: int
-) -> torch.Tensor:  # fmt: skip
+def index_put_first_axis(values: torch.Tensor, indices: torch.Tensor, first_axis_dim: int) -> torch.Tensor:
     """Return a tensor of `first_axis_dim` rows with `values` at `indices`, 0 elsewhere."""
     zeros = values.new_zeros(first_axis_dim, *values.shape[1:])
     return zeros.index_put((indices,), values)

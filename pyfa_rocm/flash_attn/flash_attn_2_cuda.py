@@ -285,10 +285,13 @@ def varlen_bwd(
     options["deterministic"] = deterministic
     lengths = _lengths(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     gradients = tuple(
-        torch.zeros_like(x, memory_format=torch.contiguous_format) if given is None
-        else given.zero_() if zero_tensors else given
+        torch.zeros_like(x, memory_format=torch.contiguous_format)
+        if given is None
+        else given.zero_()
+        if zero_tensors
+        else given
         for given, x in zip((dq_, dk_, dv_), (q, k, v), strict=True)
-    )  # fmt: skip
+    )
     return _backward(
         "fmha_varlen_bwd_out", dout, (q, k, v), out, softmax_lse, gradients, lengths, options, rng_state_
     )
@@ -366,9 +369,13 @@ def drawn_state(device: torch.device, generator: torch.Generator | None = None) 
 def _lengths(cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: Any, max_seqlen_k: Any) -> dict[str, Any]:
     require_tensors(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     return {
-        "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "max_seqlen_q": number(max_seqlen_q),
-        "max_seqlen_k": number(max_seqlen_k), "seqused_q": None, "seqused_k": None,
-    }  # fmt: skip
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+        "max_seqlen_q": number(max_seqlen_q),
+        "max_seqlen_k": number(max_seqlen_k),
+        "seqused_q": None,
+        "seqused_k": None,
+    }
 
 
 def _options(
@@ -378,10 +385,14 @@ def _options(
     """Return what forward and backward operators have in common."""
     # Under causal, flash-attn does not look at the window's right side.
     return {
-        "alibi_slopes": alibi_slopes, "dropout_p": p_dropout, "softmax_scale": softmax_scale,
-        "causal": is_causal, "window_left": left, "window_right": -1 if is_causal else right,
+        "alibi_slopes": alibi_slopes,
+        "dropout_p": p_dropout,
+        "softmax_scale": softmax_scale,
+        "causal": is_causal,
+        "window_left": left,
+        "window_right": -1 if is_causal else right,
         "softcap": max(softcap, 0.0),
-    }  # fmt: skip
+    }
 
 
 def _forward(
@@ -415,9 +426,13 @@ def _require_dropout(return_softmax: bool, p_dropout: float) -> None:
 
 
 def _with_probabilities(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, lengths: dict[str, Any],
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor | None,
+    lengths: dict[str, Any],
     options: dict[str, Any],
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return O, the log-sum-exp and S_dmask, of one call."""
     options = dict(options)
     window = options.pop("window_left"), options.pop("window_right")

@@ -333,9 +333,12 @@ def prove_feature(name: str) -> Proof:
 def prove_decoding() -> Proof:
     """Run a problem over a KV cache, which has no gradients."""
     shape = Shape(
-        features_decode.cache_dtype(), features_decode.SEQLEN_Q, max(features_decode.LENGTHS),
-        features_decode.HDIM, features_decode.HDIM,
-    )  # fmt: skip
+        features_decode.cache_dtype(),
+        features_decode.SEQLEN_Q,
+        max(features_decode.LENGTHS),
+        features_decode.HDIM,
+        features_decode.HDIM,
+    )
     try:
         return Proof(DECODING, shape, *features_decode.errors())
     except UnsupportedError as error:

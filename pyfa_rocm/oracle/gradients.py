@@ -230,9 +230,13 @@ def gradients(
     seqlen_k, group = k.shape[1], nhead_q // k.shape[2]
     scale = 1.0 / math.sqrt(hdim) if softmax_scale is None else softmax_scale
     mask = visible(
-        seqlen_q, seqlen_k, causal=causal, window_size=window_size, top_left=top_left,
+        seqlen_q,
+        seqlen_k,
+        causal=causal,
+        window_size=window_size,
+        top_left=top_left,
         max_seqlen_k=max_seqlen_k,
-    )  # fmt: skip
+    )
     away = np.abs(distance(seqlen_q, seqlen_k, top_left=top_left)).astype(np.float64)
     slopes = None if alibi_slopes is None else np.broadcast_to(alibi_slopes, (batch, nhead_q))
     shapes = {"dq": q.shape, "dk": k.shape, "dv": v.shape}

@@ -128,9 +128,13 @@ def attention(
     seqlen_k, group = k.shape[1], nhead_q // k.shape[2]
     scale = (1.0 / math.sqrt(hdim) if softmax_scale is None else softmax_scale) * descale[0] * descale[1]
     mask = visible(
-        seqlen_q, seqlen_k, causal=causal, window_size=window_size, top_left=top_left,
+        seqlen_q,
+        seqlen_k,
+        causal=causal,
+        window_size=window_size,
+        top_left=top_left,
         max_seqlen_k=max_seqlen_k,
-    )  # fmt: skip
+    )
     lse = np.full((batch, nhead_q, seqlen_q), -np.inf)
     lse_bound = np.zeros_like(lse)
     o, bound, variance, mean = (np.zeros((batch, seqlen_q, nhead_q, v.shape[3])) for _ in range(4))

@@ -57,22 +57,27 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from pyfa_rocm._runtime import library
+from pyfa_rocm.array import dtype_of
 
 Float64 = npt.NDArray[np.float64]
 
-# Explicit mantissa bits, and the distance between subnormals.
-MANTISSA_BITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float8_e4m3fnuz": 3, "float8_e4m3fn": 3}
-_SMALLEST_ULP = {
-    "float16": 2.0**-24,
-    "bfloat16": 2.0**-133,
-    "float32": 2.0**-149,
-    "float8_e4m3fnuz": 2.0**-10,
-    "float8_e4m3fn": 2.0**-9,
+# The catalogue's names of types, which the library uses.
+CATALOGUE_TYPES = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float8_e4m3fnuz": "fp8",
+    "float8_e4m3fn": "fp8fn",
 }
+_FACTS = {name: ml_dtypes.finfo(dtype_of(name)) for name in CATALOGUE_TYPES}  # type: ignore[no-untyped-call]
+# Explicit mantissa bits, and the distance between subnormals.
+MANTISSA_BITS = {name: int(facts.nmant) for name, facts in _FACTS.items()}
+_SMALLEST_ULP = {name: float(facts.smallest_subnormal) for name, facts in _FACTS.items()}
 _E = 2.0**-24
 # How far P of a row's largest score, exp(0), and its product with dropout's factor may be off.
 _FLOAT32_NOISE = 2.0**-22
@@ -111,16 +116,8 @@ class Numerics:
         return _BIAS_SLACK_FP8 if self.p_dtype.startswith("float8") else 0.0
 
 
-# The catalogue's names of types, which the library uses.
-CATALOGUE_TYPES = {
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float8_e4m3fnuz": "fp8",
-    "float8_e4m3fn": "fp8fn",
-}
 # Kernels multiply P with this before they round it to an 8-bit float: the type's largest number.
-P_SCALES = {"float8_e4m3fnuz": 240.0, "float8_e4m3fn": 448.0}
+P_SCALES = {name: float(facts.max) for name, facts in _FACTS.items() if facts.bits == 8}
 
 
 def _types(arch: str, which: str) -> list[str]:

@@ -76,9 +76,12 @@ class _Backward:
     __slots__ = ("arguments", "forward", "gradients", "results")
 
     def __init__(
-        self, inputs: tuple[torch.Tensor, ...], given: tuple[torch.Tensor, ...] | None, lengths: Any,
+        self,
+        inputs: tuple[torch.Tensor, ...],
+        given: tuple[torch.Tensor, ...] | None,
+        lengths: Any,
         arguments: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         dout, q, k, v, out, lse = inputs
         self.forward: Invocation = invocation_of(q, k, v, out, lengths, forward_arguments(arguments))
         self.results = {"dout": dout, "lse": lse}
@@ -101,11 +104,15 @@ class _Backward:
         grad_dtype = getattr(a, "grad_dtype", None)
         given = {name: described[name].layout for name in self.gradients if name in described}
         return BwdCall(
-            forward=self.forward.call(described), dout=described["dout"].layout, lse=described["lse"].layout,
+            forward=self.forward.call(described),
+            dout=described["dout"].layout,
+            lse=described["lse"].layout,
             gradients={name: given.get(name) for name in self.gradients},
             grad_dtype=None if grad_dtype is None else dtype_name(grad_dtype),
-            accumulate=getattr(a, "accumulate", False), deterministic=a.deterministic, kernel=a.candidate,
-        )  # fmt: skip
+            accumulate=getattr(a, "accumulate", False),
+            deterministic=a.deterministic,
+            kernel=a.candidate,
+        )
 
     def planned(self) -> tuple[BwdPlan, dict[str, Tensor], OptionalArguments]:
         """Check everything but addresses; return the plan, and what the call gives it."""
@@ -117,9 +124,12 @@ class _Backward:
         key = (
             self.forward.key(described, optional),
             tuple((name, described[name].layout) for name in ("dout", "lse", *_NAMES) if name in described),
-            tuple(self.gradients), a.deterministic, a.candidate, str(getattr(a, "grad_dtype", None)),
+            tuple(self.gradients),
+            a.deterministic,
+            a.candidate,
+            str(getattr(a, "grad_dtype", None)),
             getattr(a, "accumulate", False),
-        )  # fmt: skip
+        )
         plan = find(_plans, key)
         if plan is None:
             call = self.call(described)
@@ -134,10 +144,11 @@ class _Backward:
         """Return the four results of an operator, new where no gradient was given."""
         device, packed = self.results["dout"].device, self.forward.lengths is not None
         return tuple(
-            x if (x := self.gradients.get(name)) is not None
+            x
+            if (x := self.gradients.get(name)) is not None
             else new_out(shapes.get(name, (0,)), dtype, device, packed)
             for name in _NAMES
-        )  # fmt: skip
+        )
 
 
 # On tensors with memory.
@@ -170,9 +181,13 @@ def _run(
 
 
 def _lend(
-    plan: BwdPlan, backward: _Backward, dtype: torch.dtype, shapes: dict[str, Any],
-    addresses: dict[str, int], optional: OptionalArguments,
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    plan: BwdPlan,
+    backward: _Backward,
+    dtype: torch.dtype,
+    shapes: dict[str, Any],
+    addresses: dict[str, int],
+    optional: OptionalArguments,
+) -> tuple[torch.Tensor, ...]:
     """Allocate what was not given, lend it all to the software device, and wait for that."""
     results = backward.allocated(dtype, shapes)
     addresses = addresses | _addresses(plan, results)
@@ -262,11 +277,14 @@ def _ask(
     # A kernel must take a bias before it can have its gradient.
     calls = [
         BwdCall(
-            forward=forward, dout=forward.out, lse=lse, gradients=dict.fromkeys(names),
+            forward=forward,
+            dout=forward.out,
+            lse=lse,
+            gradients=dict.fromkeys(names),
             deterministic=deterministic,
         )
         for names in (_NAMES[:3], _NAMES)[: 2 if bias_grad else 1]
-    ]  # fmt: skip
+    ]
     device = inputs[0].device
     try:
         previous = enter_device(device.index if device.index is not None else current_device())

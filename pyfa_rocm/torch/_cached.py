@@ -63,9 +63,10 @@ _APPEND_TENSORS = (
     "kv_indices", "cache_batch_idx", "slots", "cu_seqlens", "k_scale", "v_scale",
 )  # fmt: skip
 _APPEND_NUMBERS = (
-    Argument("rotary_interleaved", "bool", True), Argument("scale_per_page", "bool", False),
+    Argument("rotary_interleaved", "bool", True),
+    Argument("scale_per_page", "bool", False),
     Argument("max_seqlen", "SymInt?", None),
-)  # fmt: skip
+)
 
 
 def _arguments_of(name: str, tensors: tuple[str, ...], numbers: tuple[Argument, ...]) -> Any:
@@ -155,14 +156,21 @@ def _span(x: torch.Tensor) -> int:
 def _checked(layouts: dict[str, Layout], out: Layout | None, a: Any) -> CachedCall:
     """Check a call of attention over a cache but for addresses."""
     options = Options(
-        softmax_scale=a.softmax_scale, causal=a.causal, window_size=(a.window_left, a.window_right),
-        softcap=a.softcap, alibi_slopes=layouts.get("alibi_slopes"), return_lse=a.return_lse,
+        softmax_scale=a.softmax_scale,
+        causal=a.causal,
+        window_size=(a.window_left, a.window_right),
+        softcap=a.softcap,
+        alibi_slopes=layouts.get("alibi_slopes"),
+        return_lse=a.return_lse,
         kernel=a.candidate,
-    )  # fmt: skip
+    )
     cached = CachedOptions(
-        num_splits=a.num_splits, seqlen_new=a.seqlen_new, scale_per_page=a.scale_per_page,
-        max_seqlen_q=a.max_seqlen_q, max_seqlen_k=a.max_seqlen_k,
-    )  # fmt: skip
+        num_splits=a.num_splits,
+        seqlen_new=a.seqlen_new,
+        scale_per_page=a.scale_per_page,
+        max_seqlen_q=a.max_seqlen_q,
+        max_seqlen_k=a.max_seqlen_k,
+    )
     if "cu_seqlens_q" in layouts and a.max_seqlen_q is None:
         cached = replace(cached, max_seqlen_q=layouts["q"].shape[0])
     return cached_call(layouts, options, cached, out)
@@ -338,9 +346,7 @@ def _kernels(decode: Any, check: Any, append: Any, merge: Any) -> dict[str, Call
     ) -> None:
         merge(outs, lses, out, lse, None, base2, accumulate)
 
-    functions = (
-        fmha_decode, fmha_decode_out, fmha_decode_check, fmha_kv_append, fmha_merge, fmha_merge_out,
-    )  # fmt: skip
+    functions = (fmha_decode, fmha_decode_out, fmha_decode_check, fmha_kv_append, fmha_merge, fmha_merge_out)
     return {function.__name__: function for function in functions}
 
 

@@ -61,7 +61,7 @@ __all__ = [
     "new_out",
     "run_with_s_dmask",
     "stream_handle",
-]  # fmt: skip
+]
 
 _Tensors = dict[str, "torch.Tensor | None"]
 _UINT64 = 2**64 - 1
@@ -106,11 +106,15 @@ class Invocation:
         read = ADDRESS_FIELDS if options.dropout_p else ADDRESS_FIELDS.keys() - {"philox"}
         q, k, v = (described[name].layout for name in "qkv")
         return Call(
-            q=q, k=k, v=v, out=described["out"].layout if "out" in described else None, options=options,
+            q=q,
+            k=k,
+            v=v,
+            out=described["out"].layout if "out" in described else None,
+            options=options,
             arrays={name: x.layout for name, x in described.items() if name in read},
             max_seqlen_q=None if self.lengths is None else self.lengths.max_seqlen_q,
             max_seqlen_k=None if self.lengths is None else self.lengths.max_seqlen_k,
-        )  # fmt: skip
+        )
 
     def require_lengths(self) -> None:
         """Raise if lengths in host memory do not fit the tensors. Their shapes have been checked."""
@@ -214,9 +218,13 @@ def _run_planned(
 
 
 def _enqueue(
-    plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None,
+    plan: Plan,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor | None,
     optional: OptionalArguments | None,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Allocate what was not given, and launch on the current stream of q's device."""
     previous = enter_device(plan.o.device)
     try:
@@ -226,9 +234,13 @@ def _enqueue(
 
 
 def _lend(
-    plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None,
+    plan: Plan,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor | None,
     optional: OptionalArguments | None,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Allocate what was not given, lend it all to the software device, and wait for that."""
     out = _new_out(plan, q) if out is None else out
     lse = _new_lse(plan, q)
@@ -252,9 +264,13 @@ def _launch(
         lse = _new_lse(plan, q)
     workspace = None if plan.workspace is None else allocate_workspace(plan.workspace, q)
     plan.launch(
-        *inputs, out.data_ptr(), lse.data_ptr() if plan.lse else 0,
-        0 if workspace is None else workspace.address, optional, handle,
-    )  # fmt: skip
+        *inputs,
+        out.data_ptr(),
+        lse.data_ptr() if plan.lse else 0,
+        0 if workspace is None else workspace.address,
+        optional,
+        handle,
+    )
     return out, lse
 
 
@@ -326,9 +342,12 @@ def run_with_s_dmask(
 
 
 def _launch_with_random_bytes(
-    plan: Plan, inputs: tuple[torch.Tensor, ...], results: dict[str, torch.Tensor],
-    optional: OptionalArguments, handle: int,
-) -> FwdParams:  # fmt: skip
+    plan: Plan,
+    inputs: tuple[torch.Tensor, ...],
+    results: dict[str, torch.Tensor],
+    optional: OptionalArguments,
+    handle: int,
+) -> FwdParams:
     """Launch a call that stores its log-sum-exp and, if it drops, its random bytes; return its parameters."""
     q, k, v = (x.data_ptr() for x in inputs)
     if not plan.asked:
@@ -413,9 +432,12 @@ _STRIDES = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_strid
 
 
 def define(
-    schemas: dict[str, str], run: dict[str, Callable[..., Any]], trace: dict[str, Callable[..., Any]],
-    *, counted: bool = True,
-) -> None:  # fmt: skip
+    schemas: dict[str, str],
+    run: dict[str, Callable[..., Any]],
+    trace: dict[str, Callable[..., Any]],
+    *,
+    counted: bool = True,
+) -> None:
     """Make operators known to torch, all but their derivatives, which `_autograd` has.
 
     `run` are their kernels on tensors with memory, `trace` on those without, by name. For those that are

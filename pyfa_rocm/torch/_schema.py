@@ -37,13 +37,14 @@ _SPECIAL = {
     "alibi_slopes": [Argument("alibi_slopes", "Tensor?", None)],
     "bias": [Argument("bias", "Tensor?", None)],
     "philox": [
-        Argument("philox", "Tensor?", None), Argument("philox_seed", "SymInt", 0),
+        Argument("philox", "Tensor?", None),
+        Argument("philox_seed", "SymInt", 0),
         Argument("philox_offset", "SymInt", 0),
     ],
     "out_dtype": [Argument("out_dtype", "ScalarType?", None)],
     "kernel": [Argument("candidate", "int", 0)],
     "return_attn_probs": [],
-}  # fmt: skip
+}
 # torch's types of the others, by Python's.
 _TYPES = {"bool": "bool", "int": "int", "float": "float", "float | None": "float?"}
 
@@ -66,9 +67,13 @@ def _tuple_type(name: str, defaults: dict[str, Any]) -> Any:
 ARGUMENTS = tuple(_arguments())
 # Where packed sequences are; as in `pyfa_rocm.flash_attn_varlen_func`.
 LENGTHS = {
-    "cu_seqlens_q": "Tensor", "cu_seqlens_k": "Tensor", "seqused_q": "Tensor?", "seqused_k": "Tensor?",
-    "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt",
-}  # fmt: skip
+    "cu_seqlens_q": "Tensor",
+    "cu_seqlens_k": "Tensor",
+    "seqused_q": "Tensor?",
+    "seqused_k": "Tensor?",
+    "max_seqlen_q": "SymInt",
+    "max_seqlen_k": "SymInt",
+}
 # torch hands arguments over by position, and leaves out those at the end that are at their defaults.
 Arguments: Any = _tuple_type("Arguments", {x.name: x.default for x in ARGUMENTS})
 Lengths: Any = _tuple_type("Lengths", dict.fromkeys(LENGTHS))

@@ -110,8 +110,11 @@ def sdpa(
     else:
         bias = None if attn_mask is None else _bias(attn_mask, scores, q.dtype)
         options: dict[str, Any] = {
-            "dropout_p": dropout_p, "softmax_scale": scale, "causal": is_causal, "top_left": is_causal,
-        }  # fmt: skip
+            "dropout_p": dropout_p,
+            "softmax_scale": scale,
+            "causal": is_causal,
+            "top_left": is_causal,
+        }
         by_formula = fallback is not None and takes_formula(q, k, v, bias, **options)
         attend = attend_by_formula if by_formula else flash_attn_func
         out = attend(q, k, v, bias=bias, **options)

@@ -215,10 +215,13 @@ def flash_attn_varlen_func(
     else:
         (q,) = autocast(q)  # caches are never copied
     lengths = {
-        "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q,
-        "seqused_k": seqused_k, "max_seqlen_q": length("max_seqlen_q", max_seqlen_q),
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+        "seqused_q": seqused_q,
+        "seqused_k": seqused_k,
+        "max_seqlen_q": length("max_seqlen_q", max_seqlen_q),
         "max_seqlen_k": length("max_seqlen_k", max_seqlen_k),
-    }  # fmt: skip
+    }
     arguments = _arguments(
         "flash_attn_varlen_func", q, ours, dropout_p=dropout_p, softmax_scale=softmax_scale,
         causal=causal, window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
@@ -275,9 +278,13 @@ def _arguments(
 
 
 def _probabilities(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None,
-    lengths: dict[str, Any] | None, arguments: dict[str, Any],
-) -> Any:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor | None,
+    lengths: dict[str, Any] | None,
+    arguments: dict[str, Any],
+) -> Any:
     if torch.compiler.is_compiling():
         raise UnsupportedError(
             "return_attn_probs: got True in a compiled graph, expected False: no operator has them; "

@@ -136,9 +136,10 @@ def flash_attn_with_kvcache(
         if bound is not None:
             arguments[name] = length(name, bound)
     arguments |= {
-        "num_splits": to_integer("num_splits", num_splits), "seqlen_new": _seqlen_new(new[0]) if new else 0,
+        "num_splits": to_integer("num_splits", num_splits),
+        "seqlen_new": _seqlen_new(new[0]) if new else 0,
         "candidate": to_integer("kernel", kernel),
-    }  # fmt: skip
+    }
     if new:
         at_places = causal or left >= 0 or right >= 0
         rotary = _there(rotary_cos=rotary_cos, rotary_sin=rotary_sin)
@@ -191,9 +192,12 @@ def attend_paged(
 
 
 def _decode(
-    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, out: torch.Tensor | None,
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    out: torch.Tensor | None,
     arguments: dict[str, Any],
-) -> Any:  # fmt: skip
+) -> Any:
     if out is None:
         result, lse = _ops.fmha_decode.default(q, k_cache, v_cache, **arguments)
     else:
@@ -205,9 +209,12 @@ def _attention(
     softmax_scale: Any, causal: Any, sides: tuple[int, int], softcap: Any, return_lse: Any
 ) -> dict[str, Any]:
     arguments = {
-        "causal": bool(causal), "window_left": sides[0], "window_right": sides[1],
-        "softcap": real("softcap", softcap), "return_lse": bool(return_lse),
-    }  # fmt: skip
+        "causal": bool(causal),
+        "window_left": sides[0],
+        "window_right": sides[1],
+        "softcap": real("softcap", softcap),
+        "return_lse": bool(return_lse),
+    }
     if softmax_scale is not None:
         arguments["softmax_scale"] = real("softmax_scale", softmax_scale)
     return arguments
@@ -241,10 +248,13 @@ def _seqlen_new(k: torch.Tensor) -> int:
 
 
 def _append(
-    caches: tuple[torch.Tensor, torch.Tensor], new: tuple[torch.Tensor, ...],
-    queries: tuple[torch.Tensor, torch.Tensor], where: dict[str, Any], rotary: dict[str, Any],
+    caches: tuple[torch.Tensor, torch.Tensor],
+    new: tuple[torch.Tensor, ...],
+    queries: tuple[torch.Tensor, torch.Tensor],
+    where: dict[str, Any],
+    rotary: dict[str, Any],
     at_places: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Store the new tokens and, if there is rotary, rotate the first of `queries` to the second.
 
     Queries go with the keys if there are as many, and stand where these do. They are `at_places` of their
@@ -327,9 +337,11 @@ def flash_attn_kv_append(
     if q_out is not None and q is None:
         raise InvalidArgumentError("q_out: got a tensor, expected None without q")
     _ops.fmha_kv_append.default(
-        **tensors, rotary_interleaved=bool(rotary_interleaved), scale_per_page=bool(scale_per_page),
+        **tensors,
+        rotary_interleaved=bool(rotary_interleaved),
+        scale_per_page=bool(scale_per_page),
         max_seqlen=None if max_seqlen is None else length("max_seqlen", max_seqlen),
-    )  # fmt: skip
+    )
     return out
 
 

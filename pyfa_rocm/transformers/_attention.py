@@ -227,9 +227,8 @@ def _by_rows(
 
 
 def _packed(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: tuple[Rows, Rows], scores: Scores,
-    dropout: float,
-) -> torch.Tensor:  # fmt: skip
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: tuple[Rows, Rows], scores: Scores, dropout: float
+) -> torch.Tensor:
     """Return attention by the kernels for packed sequences."""
     of_q, of_k = rows
     batch, q_length = q.shape[:2]

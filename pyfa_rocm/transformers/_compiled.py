@@ -104,9 +104,12 @@ def _differentiate(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> t
 
 
 _operator = torch.library.custom_op(
-    _NAME, _forward, mutates_args=(), **TAGS,
+    _NAME,
+    _forward,
+    mutates_args=(),
+    **TAGS,
     schema=f"(Tensor q, Tensor k, Tensor v, {_WHERE}, {_OPTIONS}, {_WITH_LSE}) -> (Tensor, Tensor)",
-)  # fmt: skip
+)
 _operator.register_fake(_trace_forward)
 _operator.register_autograd(_differentiate, setup_context=_keep)
 torch.library.custom_op(

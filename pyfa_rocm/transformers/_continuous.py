@@ -34,9 +34,13 @@ def is_paged(cache: Any) -> bool:
 
 @torch.compiler.disable  # the cache is written in views of it, which a compiler would copy
 def paged_attention(
-    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scores: Scores,
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scores: Scores,
     given: dict[str, Any],
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """Store the new keys and values of a step, and return its attention.
 
     Parameters

@@ -32,9 +32,12 @@ def with_sinks(out: torch.Tensor, lse: torch.Tensor, sinks: torch.Tensor) -> tor
 
 def _options(scores: Scores, dropout: float) -> dict[str, Any]:
     return {
-        "dropout_p": dropout, "softmax_scale": scores.scale, "causal": scores.causal,
-        "window_size": scores.window_size, "softcap": scores.softcap,
-    }  # fmt: skip
+        "dropout_p": dropout,
+        "softmax_scale": scores.scale,
+        "causal": scores.causal,
+        "window_size": scores.window_size,
+        "softcap": scores.softcap,
+    }
 
 
 def forward(

@@ -46,10 +46,12 @@ class Made:
 
 # transformers' functions that make mask functions, and by what name those hold the first argument, or all.
 _MAKERS = {
-    "and_masks": "mask_functions", "packed_sequence_mask_function": "packed_sequence_mask",
-    "remap_positions_for_packed_sequence": "mask_function", "sliding_window_overlay": "sliding_window",
+    "and_masks": "mask_functions",
+    "packed_sequence_mask_function": "packed_sequence_mask",
+    "remap_positions_for_packed_sequence": "mask_function",
+    "sliding_window_overlay": "sliding_window",
     "sliding_window_bidirectional_overlay": "sliding_window",
-}  # fmt: skip
+}
 _REMEMBERS = "_pyfa_rocm_remembers"
 # transformers' function that prepares what masks are made of, and the results of it that are used here.
 _PREPARES = "_preprocess_mask_arguments"
@@ -289,9 +291,13 @@ def _tagged(
 
 
 def _traced(
-    pattern: Pattern, tokens: torch.Tensor, first: torch.Tensor | None, q_length: int, kv_length: int,
+    pattern: Pattern,
+    tokens: torch.Tensor,
+    first: torch.Tensor | None,
+    q_length: int,
+    kv_length: int,
     is_padded: bool,
-) -> torch.Tensor | None:  # fmt: skip
+) -> torch.Tensor | None:
     """Return a mask in a graph, with the sequences of queries and keys, which layers take as they are.
 
     `first`, of a cache that counts on the device, is the first query's place among the keys.

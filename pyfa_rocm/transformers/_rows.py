@@ -83,9 +83,11 @@ def _permute_back(ctx: Any, gradient: torch.Tensor) -> Any:
 
 
 _operator = torch.library.custom_op(
-    "pyfa_rocm::fmha_permuted", lambda x, order, back: x[order], mutates_args=(),
+    "pyfa_rocm::fmha_permuted",
+    lambda x, order, back: x[order],
+    mutates_args=(),
     schema="(Tensor x, Tensor order, Tensor back) -> Tensor",
-)  # fmt: skip
+)
 _operator.register_fake(lambda x, order, back: x.new_empty(x.shape))
 _operator.register_autograd(_permute_back, setup_context=_keep_order)
 

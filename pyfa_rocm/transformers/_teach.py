@@ -46,9 +46,12 @@ def _wrap(part: str, attribute: str, answer: Callable[..., Any]) -> None:
 
 
 def _is_flash(
-    name: str, asked: Callable[..., bool], config: Any = None, requested_attention_implementation: Any = None,
+    name: str,
+    asked: Callable[..., bool],
+    config: Any = None,
+    requested_attention_implementation: Any = None,
     version: Any = None,
-) -> bool:  # fmt: skip
+) -> bool:
     implementation = getattr(config, "_attn_implementation", requested_attention_implementation)
     return implementation == name or asked(config, requested_attention_implementation, version)
 

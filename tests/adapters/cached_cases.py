@@ -113,9 +113,13 @@ class Cached:
                 numerics = replace(numerics, p_scale=float(scales.min() / scales.max() / 2))
             causal, window = (self.options.get("causal", False), self.options.get("window_size", (-1, -1)))
             want = attention(
-                np.asarray(arrays["q"])[b : b + 1], *self.tokens(b, arrays, n), causal=causal,
-                window_size=window, softcap=self.options.get("softcap", 0.0), max_seqlen_k=2**20,
+                np.asarray(arrays["q"])[b : b + 1],
+                *self.tokens(b, arrays, n),
+                causal=causal,
+                window_size=window,
+                softcap=self.options.get("softcap", 0.0),
+                max_seqlen_k=2**20,
                 alibi_slopes=None if slopes is None else np.asarray(slopes),
                 numerics=numerics,
-            )  # fmt: skip
+            )
             judge(want, np.asarray(o)[b : b + 1], None if lse is None else np.asarray(lse)[b : b + 1])

@@ -115,7 +115,7 @@ def test_kernels_of_ours(tmp_path: Path) -> None:
         (FLOAT32.replace("128", "96"), PARTS, "hdim is a multiple of 64, got 96"),
         (FLOAT32.replace("16", "24"), PARTS, "rows is a multiple of 16, got 24"),
     ],
-)  # fmt: skip
+)
 def test_wrong_catalogue(tmp_path: Path, bwd: str, parts: str, said: str) -> None:
     result = list_kernels(tmp_path, bwd, parts)
     assert result.returncode == 1

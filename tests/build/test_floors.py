@@ -61,10 +61,13 @@ HOUSES = {
 }
 # Where a house's sources look for headers, besides their own folder.
 ROOTS = {
-    "emulator": ("emulator",), "host": ("host", "kernels", "include"), "include": ("include",),
-    "jax": ("jax", "include"), "kernels": ("host", "kernels", "include"),
+    "emulator": ("emulator",),
+    "host": ("host", "kernels", "include"),
+    "include": ("include",),
+    "jax": ("jax", "include"),
+    "kernels": ("host", "kernels", "include"),
     "onnxruntime": ("onnxruntime", "include"),
-}  # fmt: skip
+}
 MOST_FILES = 25
 # Folders of a checkout that git does not keep, by name or path.
 _MADE = {"__pycache__", "./build", "target"}

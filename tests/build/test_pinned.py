@@ -101,9 +101,10 @@ def test_what_a_program_names_is_pinned(folder: Path) -> None:
         there, wanted = (
             {(canonicalize_name(x.name), str(x.specifier)) for x in requirements}
             for requirements in (
-                (x for x, _ in pinned(path.with_suffix(".txt"))), map(Requirement, named(path)),
+                (x for x, _ in pinned(path.with_suffix(".txt"))),
+                map(Requirement, named(path)),
             )
-        )  # fmt: skip
+        )
         assert wanted <= there, path
 
 
@@ -146,10 +147,14 @@ def test_another_debian_version(exact: str, code: int, version: str, tmp_path: P
     body = re.findall(r"^check_version\(\) \{.*?^\}", (TOOLS / "toolchain.sh").read_text(), re.M | re.S)[0]
     script = "\n".join(
         [
-            "set -euo pipefail", f"here={TOOLS} suite=trixie", 'say() { echo "$*"; }',
-            'die() { echo "$*" >&2; exit 1; }', body, "check_version libamdhip64-dev any.deb",
+            "set -euo pipefail",
+            f"here={TOOLS} suite=trixie",
+            'say() { echo "$*"; }',
+            'die() { echo "$*" >&2; exit 1; }',
+            body,
+            "check_version libamdhip64-dev any.deb",
         ]
-    )  # fmt: skip
+    )
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYFA_ROCM_EXACT_PACKAGES": exact}
     done = subprocess.run(["bash", "-c", script], check=False, capture_output=True, text=True, env=env)
     assert done.returncode == (code if version else 0)

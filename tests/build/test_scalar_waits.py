@@ -48,14 +48,18 @@ def test_waits(lines: list[str], tmp_path: Path) -> None:
     assert mended(tmp_path, [line.removeprefix(">") for line in lines]) == want
 
 
-@pytest.mark.parametrize("lines", [
-    [COMPARE, "v_mov_b32_e32 v1, s3"],  # of another register
-    [COMPARE, "s_and_b32 s4, s2, s3", "v_mov_b32_e32 v1, s4"],  # scalar instructions wait by themselves
-    ["s_mov_b32 s2, 1", "v_mov_b32_e32 v1, s2"],  # clang 20 does these
-    ["v_cmpx_lt_u32_e64 v1, v2", "v_mov_b32_e32 v1, s2"],  # writes EXEC
-    ["v_add_co_u32 v1, null, v2, v3", "v_mov_b32_e32 v1, s2"],
-    ["k:", COMPARE, ".Lfunc_end0:", "m:", "v_mov_b32_e32 v1, s2"],  # another function
-    ["; v_cmp_gt_u32_e64 s2, v1, v2", ".p2align 8", "v_mov_b32_e32 v1, s2"],
-], ids=lambda lines: lines[0].split()[0] + str(len(lines)))  # fmt: skip
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [COMPARE, "v_mov_b32_e32 v1, s3"],  # of another register
+        [COMPARE, "s_and_b32 s4, s2, s3", "v_mov_b32_e32 v1, s4"],  # scalar instructions wait by themselves
+        ["s_mov_b32 s2, 1", "v_mov_b32_e32 v1, s2"],  # clang 20 does these
+        ["v_cmpx_lt_u32_e64 v1, v2", "v_mov_b32_e32 v1, s2"],  # writes EXEC
+        ["v_add_co_u32 v1, null, v2, v3", "v_mov_b32_e32 v1, s2"],
+        ["k:", COMPARE, ".Lfunc_end0:", "m:", "v_mov_b32_e32 v1, s2"],  # another function
+        ["; v_cmp_gt_u32_e64 s2, v1, v2", ".p2align 8", "v_mov_b32_e32 v1, s2"],
+    ],
+    ids=lambda lines: lines[0].split()[0] + str(len(lines)),
+)
 def test_no_wait(lines: list[str], tmp_path: Path) -> None:
     assert mended(tmp_path, lines) == lines

@@ -188,8 +188,11 @@ def no_zig(folder: Path, patch: Patch) -> str:
     (folder / "bin" / "cmake").symlink_to(cmake)
     done = subprocess.run(
         ["cmake", "-S", str(ROOT), "-B", str(folder / "build"), "-DFMHA_PORTABLE=ON"],
-        env={"PATH": str(folder / "bin")}, check=False, capture_output=True, text=True,
-    )  # fmt: skip
+        env={"PATH": str(folder / "bin")},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode != 0
     return done.stderr[done.stderr.index("zig not found") :].partition("Call Stack")[0]
 

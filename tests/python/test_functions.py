@@ -111,8 +111,10 @@ def test_every_field_reaches_the_c_struct() -> None:
     names = {name for name, _ in ffi.typeof("fmha_fwd_params").fields} - {"struct_size", "reserved"}
     assert names == {field.name for field in fields(FwdParams)}
     constants = {
-        "dtype": lib.FMHA_FP8_E4M3_FNUZ, "o_dtype": lib.FMHA_FP32, "mask": lib.FMHA_MASK_WINDOW_TOP_LEFT,
-    }  # fmt: skip
+        "dtype": lib.FMHA_FP8_E4M3_FNUZ,
+        "o_dtype": lib.FMHA_FP32,
+        "mask": lib.FMHA_MASK_WINDOW_TOP_LEFT,
+    }
 
     def plain(value: Any) -> Any:
         if isinstance(value, ffi.CData) and ffi.typeof(value).kind == "pointer":
@@ -219,8 +221,10 @@ def test_alibi(params_of: Any) -> None:
         # A query's own column is the mask's: aligned top-left, there must be one.
         params = params_of(p.flash_attn_func, q, q, q, alibi_slopes=slopes, top_left=True)
         assert (params.mask, params.window_left, params.window_right) == (
-            "window_top_left", UNLIMITED, UNLIMITED,
-        )  # fmt: skip
+            "window_top_left",
+            UNLIMITED,
+            UNLIMITED,
+        )
 
 
 def test_fp8(params_of: Any) -> None:

@@ -28,9 +28,13 @@ def test_mask_is_flash_attentions(
 ) -> None:
     """Key j - own column is from -left to right; a side below 0, or of max_seqlen_k or more, is unlimited."""
     mask = visible(
-        seqlen_q, seqlen_k, causal=causal, window_size=(left, right), top_left=top_left,
+        seqlen_q,
+        seqlen_k,
+        causal=causal,
+        window_size=(left, right),
+        top_left=top_left,
         max_seqlen_k=seqlen_k + more,
-    )  # fmt: skip
+    )
     left, right = (-1 if side >= seqlen_k + more else side for side in (left, right))
     for i in range(seqlen_q):
         for j in range(seqlen_k):
@@ -159,9 +163,11 @@ def _byte(seed: int, offset: int, head: int, i: int, j: int) -> int:
 
 @settings(max_examples=50)
 @given(
-    seed=st.integers(0, 2**64 - 1), offset=st.integers(0, 2**64 - 1), batch=st.integers(0, 3),
+    seed=st.integers(0, 2**64 - 1),
+    offset=st.integers(0, 2**64 - 1),
+    batch=st.integers(0, 3),
     place=st.tuples(st.integers(0, 2), st.integers(0, 99), st.integers(0, 99)),
-)  # fmt: skip
+)
 def test_random_bytes(seed: int, offset: int, batch: int, place: tuple[int, int, int]) -> None:
     h, i, j = place
     assert random_bytes(seed, offset, 3, 100, 100, batch)[place] == _byte(seed, offset, batch * 3 + h, i, j)
@@ -226,10 +232,13 @@ def _kernel(case: Case, *, toward_zero: bool = False, forget_key: bool = False, 
 @pytest.mark.parametrize(
     ("dtype", "o_dtype"),
     [
-        ("bfloat16", ""), ("float16", ""), ("float32", ""), ("float8_e4m3fnuz", "bfloat16"),
+        ("bfloat16", ""),
+        ("float16", ""),
+        ("float32", ""),
+        ("float8_e4m3fnuz", "bfloat16"),
         ("float8_e4m3fn", "bfloat16"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("seqlen_k", [17, 300])
 def test_tolerance_takes_a_right_kernel_and_no_other(dtype: str, o_dtype: str, seqlen_k: int) -> None:
     """Not one that rounds P toward zero, nor one that loses a key, nor one of fewer bits."""

@@ -149,9 +149,13 @@ class Tried:
     """
 
     def __init__(
-        self, arena: Arena, call: Callable[[Any], None], supported: Callable[[Any], None],
-        expected: Callable[[Any], Callable[[Bytes, npt.NDArray[np.bool_]], None] | None], words: Any,
-    ) -> None:  # fmt: skip
+        self,
+        arena: Arena,
+        call: Callable[[Any], None],
+        supported: Callable[[Any], None],
+        expected: Callable[[Any], Callable[[Bytes, npt.NDArray[np.bool_]], None] | None],
+        words: Any,
+    ) -> None:
         self.arena, self._call, self._supported = arena, call, supported
         self._expected, self._words = expected, words
 

@@ -41,9 +41,13 @@ class Backward:
     """A case's tensors on the device, O and LSE being the oracle's, and its gradients."""
 
     def __init__(
-        self, case: Case, ask: Ask | None = None, *, inputs: list[Array] | None = None,
+        self,
+        case: Case,
+        ask: Ask | None = None,
+        *,
+        inputs: list[Array] | None = None,
         results: tuple[Array, Array, Array] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take other q, k, v than the case's, or other O, LSE and dO than the oracle's, if they are given."""
         self.ask = ask = Ask() if ask is None else ask
         self.case = case = replace(case, lse=True)

@@ -38,14 +38,20 @@ _bias_layouts = st.builds(
     start=st.sampled_from((8, 64, 72)),
 )
 _biases = st.builds(
-    Bias, dims=st.tuples(st.booleans(), st.booleans(), st.booleans()), layout=_bias_layouts,
+    Bias,
+    dims=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    layout=_bias_layouts,
     infinities=st.booleans(),
-)  # fmt: skip
+)
 _words = st.integers(0, 2**64 - 1)
 _dropouts = st.builds(
-    Dropout, p=st.sampled_from((0.1, 0.2, 0.5, 0.9)) | st.floats(1 / 256, 255 / 256, width=32), seed=_words,
-    offset=st.integers(0, 2**40) | st.just(2**64 - 1), on_device=st.booleans(), randval=st.booleans(),
-)  # fmt: skip
+    Dropout,
+    p=st.sampled_from((0.1, 0.2, 0.5, 0.9)) | st.floats(1 / 256, 255 / 256, width=32),
+    seed=_words,
+    offset=st.integers(0, 2**40) | st.just(2**64 - 1),
+    on_device=st.booleans(),
+    randval=st.booleans(),
+)
 
 
 @st.composite

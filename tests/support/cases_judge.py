@@ -220,11 +220,13 @@ def _flash(case: Case, placement: Placement) -> Any:
     lengths: dict[str, Any] = {
         field: placement.tensors[name].array[0, 0, 0]
         for name, field in (
-            ("cu_q", "cu_seqlens_q"), ("cu_k", "cu_seqlens_k"),
-            ("used_q", "seqused_q"), ("used_k", "seqused_k"),
+            ("cu_q", "cu_seqlens_q"),
+            ("cu_k", "cu_seqlens_k"),
+            ("used_q", "seqused_q"),
+            ("used_k", "seqused_k"),
         )
         if name in placement.tensors
-    }  # fmt: skip
+    }
     return pyfa_rocm.flash_attn_varlen_func(
         **packed, **lengths, max_seqlen_q=case.seqlen_q, max_seqlen_k=case.seqlen_k, out=out, **arguments
     )
@@ -233,9 +235,11 @@ def _flash(case: Case, placement: Placement) -> Any:
 def _flash_arguments(case: Case, placement: Placement) -> dict[str, Any]:
     """Arguments that both functions take."""
     arguments: dict[str, Any] = {
-        "softmax_scale": case.scale, "causal": case.causal, "window_size": case.window,
+        "softmax_scale": case.scale,
+        "causal": case.causal,
+        "window_size": case.window,
         "return_lse": case.lse,
-    }  # fmt: skip
+    }
     if case.softcap:
         arguments["softcap"] = case.softcap
     if case.top_left:

@@ -50,9 +50,13 @@ class Placed:
 
     @classmethod
     def put(
-        cls, layout: Layout, shape: tuple[int, ...], dtype: npt.DTypeLike, data: Array | None,
+        cls,
+        layout: Layout,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        data: Array | None,
         used: Bools | None = None,
-    ) -> Placed:  # fmt: skip
+    ) -> Placed:
         host = canary(layout.size(shape), dtype)
         used = np.broadcast_to(True if used is None else used, shape)
         if data is not None:

@@ -9,21 +9,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-import pyfa_rocm
+from pyfa_rocm._call import params
+from pyfa_rocm.array import dtype_of
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
-DTYPES: dict[str, np.dtype[Any]] = {
-    "float16": np.dtype(np.float16),
-    "bfloat16": pyfa_rocm.bfloat16,
-    "float32": np.dtype(np.float32),
-    "float8_e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
-    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
-}
+DTYPES: dict[str, np.dtype[Any]] = {name: dtype_of(name) for name in params.DTYPES}
 UNLIMITED = 2**63 - 1
 
 

@@ -76,6 +76,9 @@ def pkg_config(prefix: Path, *arguments: str) -> str:
     """Output of pkg-config, which sees only this prefix."""
     path = str(library_folder(prefix) / "pkgconfig")
     return run(
-        program("pkg-config", "pkgconf"), *arguments, "fmha_rocm",
-        PKG_CONFIG_PATH=path, PKG_CONFIG_LIBDIR=path,
-    ).strip()  # fmt: skip
+        program("pkg-config", "pkgconf"),
+        *arguments,
+        "fmha_rocm",
+        PKG_CONFIG_PATH=path,
+        PKG_CONFIG_LIBDIR=path,
+    ).strip()

@@ -119,7 +119,7 @@ class Appending:
             ("q", case.nhead_q, case.hdim_q),
             ("k", case.nhead_k, case.hdim_q),
             ("v", case.nhead_k, case.hdim_v),
-        ):  # fmt: skip
+        ):
             if name not in case.parts:
                 continue
             shape = (*rows, nhead, hdim)

@@ -36,9 +36,11 @@ def philox_4x32(seed: int, low: Uint64, high: Uint64) -> Uint32:
         for _ in range(_ROUNDS):
             x, y = (counter[i].astype(np.uint64) * m for i, m in zip((0, 2), _MULTIPLIERS, strict=True))
             counter = [
-                _word(y >> _HALF) ^ counter[1] ^ key[0], _word(y),
-                _word(x >> _HALF) ^ counter[3] ^ key[1], _word(x),
-            ]  # fmt: skip
+                _word(y >> _HALF) ^ counter[1] ^ key[0],
+                _word(y),
+                _word(x >> _HALF) ^ counter[3] ^ key[1],
+                _word(x),
+            ]
             key = [k + w for k, w in zip(key, _WEYL, strict=True)]
     return np.stack(counter, axis=-1)
 

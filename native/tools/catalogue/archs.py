@@ -164,9 +164,13 @@ def _completed(table: dict[str, Any], content: dict[str, Any], where: str) -> di
 def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
     where = f"{where}: {name}"
     table: dict[str, Any] = {
-        "fwd_paces": {}, "fwd_starts": {}, "least_clang": 19,
-        "late_scalars": False, "late_transcendentals": False, "early_mad64": False,
-    }  # fmt: skip
+        "fwd_paces": {},
+        "fwd_starts": {},
+        "least_clang": 19,
+        "late_scalars": False,
+        "late_transcendentals": False,
+        "early_mad64": False,
+    }
     table |= _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
     paces = dict.fromkeys(FWD_PACES, 0) | table["fwd_paces"]

@@ -29,9 +29,7 @@ def features(row: Any) -> dict[str, Any]:
     if row.family == "fwd":
         variant = "softcap" if row.softcap else row.bias
         form = "mask" if row.mask else "pad" if row.pad else "whole"
-        return {
-            "type": types, "group": row.group, "form": form, "variant": variant, "dropout": row.dropout,
-        }  # fmt: skip
+        return {"type": types, "group": row.group, "form": form, "variant": variant, "dropout": row.dropout}
     names = ("alibi", "dbias", "bias", "softcap")
     variant = next((name for name in names if getattr(row, name)), "none")
     return {"type": types, "variant": variant, "dropout": row.dropout}

@@ -26,10 +26,14 @@ def counts(arch: str) -> str:
     """Return what the counted columns mean."""
     card = rates(arch)
     return COUNTS.format(
-        units=card.compute_units, ghz=f"{card.clock_hz / 1e9:g}", memory=card.memory_name,
-        tb=f"{card.memory_bytes_per_s / 1e12:g}", cycles=f"{card.cycles} cycle{'s' * (card.cycles > 1)}",
-        matrix=card.matrix_name, matrix_cycles=card.matrix_cycles,
-    )  # fmt: skip
+        units=card.compute_units,
+        ghz=f"{card.clock_hz / 1e9:g}",
+        memory=card.memory_name,
+        tb=f"{card.memory_bytes_per_s / 1e12:g}",
+        cycles=f"{card.cycles} cycle{'s' * (card.cycles > 1)}",
+        matrix=card.matrix_name,
+        matrix_cycles=card.matrix_cycles,
+    )
 
 
 def by_batch(rows: list[Row]) -> dict[int, list[Row]]:

@@ -104,9 +104,13 @@ def _panel(axes: Any, key: tuple[str, int, bool], members: list[Row], emulated: 
         axes.bar_label(bars, texts, padding=2, fontsize=6.5 if crowded else 8, color=INK)
     axes.set_xticks(range(len(seqlens)), [length(n) for n in seqlens])
     axes.set_title(
-        f"{direction} · head dim {hdim} · {'causal' if causal else 'no mask'}", loc="left", fontsize=10.5,
-        fontweight="bold", color=INK, pad=8,
-    )  # fmt: skip
+        f"{direction} · head dim {hdim} · {'causal' if causal else 'no mask'}",
+        loc="left",
+        fontsize=10.5,
+        fontweight="bold",
+        color=INK,
+        pad=8,
+    )
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(length=0)
     axes.grid(axis="y", color=FAINT, linewidth=0.8, zorder=0)

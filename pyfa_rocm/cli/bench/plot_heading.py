@@ -96,8 +96,9 @@ def finish(figure: Any, all_axes: Any, head: str, sub: str, fontsize: int) -> No
     """
     page = _Page(figure)
     parts = [
-        page.lines(head, fontsize=14, fontweight="bold"), page.lines(sub, fontsize=9.5, color=_FAINT_INK)
-    ]  # fmt: skip
+        page.lines(head, fontsize=14, fontweight="bold"),
+        page.lines(sub, fontsize=9.5, color=_FAINT_INK),
+    ]
     movers = [part.set_position for part in parts]
     if names := _names(all_axes):
         parts.append(page.legend(names, fontsize))

@@ -58,9 +58,13 @@ class _Rotary(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, heads: list[Any], inplace: bool, options: dict[str, Any],
+        ctx: Any,
+        x: torch.Tensor,
+        heads: list[Any],
+        inplace: bool,
+        options: dict[str, Any],
         *tables: torch.Tensor,
-    ) -> torch.Tensor:  # fmt: skip
+    ) -> torch.Tensor:
         ctx.heads, ctx.options = heads, options
         ctx.names = [name for name, value in options.items() if isinstance(value, torch.Tensor)]
         ctx.save_for_backward(*(options[name] for name in ctx.names), *tables)
@@ -77,9 +81,12 @@ class _Rotary(torch.autograd.Function):
 
 
 def _rotated(
-    x: torch.Tensor, heads: list[Any], inplace: bool, tables: tuple[torch.Tensor, ...],
+    x: torch.Tensor,
+    heads: list[Any],
+    inplace: bool,
+    tables: tuple[torch.Tensor, ...],
     options: dict[str, Any],
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """Rotate the heads at these indices, by one cos and sin in `tables` or each by its own; or all heads."""
     if not heads:
         cos, sin = tables
@@ -131,9 +138,11 @@ def apply_rotary_emb(
     tensor(1.)
     """
     options = {
-        "interleaved": interleaved, "seqlen_offsets": seqlen_offsets, "cu_seqlens": cu_seqlens,
+        "interleaved": interleaved,
+        "seqlen_offsets": seqlen_offsets,
+        "cu_seqlens": cu_seqlens,
         "max_seqlen": max_seqlen,
-    }  # fmt: skip
+    }
     result: torch.Tensor = _Rotary.apply(x, [], inplace, options, cos, sin)
     return result
 
@@ -246,9 +255,13 @@ class RotaryEmbedding(torch.nn.Module):
     """
 
     def __init__(
-        self, dim: int, base: float = 10000.0, interleaved: bool = False, scale_base: float | None = None,
+        self,
+        dim: int,
+        base: float = 10000.0,
+        interleaved: bool = False,
+        scale_base: float | None = None,
         device: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.dim = dim
         self.base = float(base)
@@ -275,9 +288,12 @@ class RotaryEmbedding(torch.nn.Module):
     def _is_cached(self, seqlen: int, device: Any, dtype: Any) -> bool:
         cos = self._cos_cached
         return (
-            cos is not None and seqlen <= self._seq_len_cached and cos.device == device
-            and cos.dtype == dtype and not (self.training and cos.is_inference())
-        )  # fmt: skip
+            cos is not None
+            and seqlen <= self._seq_len_cached
+            and cos.device == device
+            and cos.dtype == dtype
+            and not (self.training and cos.is_inference())
+        )
 
     def _update_cos_sin_cache(self, seqlen: int, device: Any = None, dtype: Any = None) -> None:
         """Make the tables hold at least `seqlen` positions, there and of that type."""

@@ -45,9 +45,12 @@ def no_framework(folder: Path, patch: Patch) -> str:
     (folder / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')")
     code = f"import sys; sys.path.insert(0, {str(folder)!r}); import pyfa_rocm.torch"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(pyfa_rocm.__file__).parents[1], capture_output=True, text=True,
+        [sys.executable, "-c", code],
+        cwd=Path(pyfa_rocm.__file__).parents[1],
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     return done.stderr.strip().splitlines()[-1].removeprefix("ImportError: ")
 
 

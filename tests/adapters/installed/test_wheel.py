@@ -101,8 +101,12 @@ def test_libraries_need_libc_alone() -> None:
             continue
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", run(readelf, "-dW", path))
         assert set(needed) <= {
-            "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"
-        }, name  # fmt: skip
+            "libc.so.6",
+            "libm.so.6",
+            "libdl.so.2",
+            "libpthread.so.0",
+            "ld-linux-x86-64.so.2",
+        }, name
         versions = re.findall(r"Name: GLIBC_2\.(\d+)", run(readelf, "-VW", path))
         assert versions
         assert max(map(int, versions)) <= 28, name
@@ -183,8 +187,12 @@ def test_software_device_for_older_cpus(file: str, tests: str, arch: str) -> Non
     fewer = {} if arch == "gfx942" else {"FMHA_TEST_EXAMPLES": "60", "FMHA_FUZZ_PROGRAMS": "120"}
     pytest_of_build: list[str | Path] = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", tests]
     printed = run(
-        *pytest_of_build, f"tests/emulator/{file}", cwd=ROOT, PYFA_ROCM_EMULATOR=str(device),
-        FMHA_EMU_ARCH=arch, **fewer,
-    )  # fmt: skip
+        *pytest_of_build,
+        f"tests/emulator/{file}",
+        cwd=ROOT,
+        PYFA_ROCM_EMULATOR=str(device),
+        FMHA_EMU_ARCH=arch,
+        **fewer,
+    )
     assert re.search(r"^\d+ passed", printed, re.MULTILINE), printed
     assert "skipped" not in printed

@@ -62,10 +62,12 @@ def _decode(batches: int, contexts: int, groups: int, emulated: bool) -> dict[st
 def _training(steps: int, names: tuple[str, ...]) -> dict[str, Any]:
     exact = [10 / (1 + i) for i in range(steps)]
     return {
-        "eager_float32": exact, "losses": {name: [x + 1e-3 for x in exact] for name in names},
-        "allowed": 2e-3, "largest_distance": dict.fromkeys(names, 1e-3),
+        "eager_float32": exact,
+        "losses": {name: [x + 1e-3 for x in exact] for name in names},
+        "allowed": 2e-3,
+        "largest_distance": dict.fromkeys(names, 1e-3),
         "config": {"dtype": "bfloat16", "layers": 12, "seqlen": 1024},
-    }  # fmt: skip
+    }
 
 
 PICTURES: dict[str, tuple[Figures, dict[str, Any]]] = {

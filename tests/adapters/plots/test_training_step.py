@@ -87,9 +87,11 @@ def test_training(tmp_path: Path) -> None:
     ids=lambda x: "-".join(x[-2:]),
 )
 def test_refused(
-    arguments: list[str], words: list[str], monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     training_step = importlib.import_module("training_step")
     monkeypatch.setattr(sys, "argv", ["training_step.py", "--preset", "tiny", *arguments])

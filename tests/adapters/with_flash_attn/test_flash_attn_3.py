@@ -210,11 +210,14 @@ def test_cache(change: dict[str, Any]) -> None:
     renamed = {"cache_seqlens": "seqused_k", "cache_batch_idx": "kv_batch_idx", "cache_leftpad": "leftpad_k"}
     q, k, v = (named.pop(name) for name in ("q", "k_cache", "v_cache"))
     again, *_ = private._flash_attn_forward(
-        q, k, v, num_splits=case.options.get("num_splits", 0),
+        q,
+        k,
+        v,
+        num_splits=case.options.get("num_splits", 0),
         **{renamed.get(name, name): x for name, x in named.items()},
         **{name: x for name, x in case.options.items() if name not in ("num_splits", "window_size")},
         window_size=case.options.get("window_size"),
-    )  # fmt: skip
+    )
     assert torch.equal(again, out)
 
 

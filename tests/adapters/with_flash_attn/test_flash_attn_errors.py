@@ -68,7 +68,7 @@ BAD: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
     "window_float": ("func", {"window_size": (0.5, 0)}, InvalidArgumentError, r"window_size: got \(0\.5, 0"),
     "nested": ("func", {"q": _NESTED}, UnsupportedError, "q: got a nested tensor, .*flash_attn_varlen_func"),
     "sparse": ("func", {"q": Q.to_sparse()}, UnsupportedError, r"q: got .*sparse_coo, expected .*to_dense"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("call", "change", "error", "message"), BAD.values(), ids=BAD)

@@ -117,9 +117,11 @@ def test_appends_and_rotates(
     def rotated(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         # A row as a sequence of its own, which begins at its place.
         rows = rotate(
-            x.flatten(0, 1)[:, None].float(), *(y.float() for y in tables.values()), interleaved=interleaved,
+            x.flatten(0, 1)[:, None].float(),
+            *(y.float() for y in tables.values()),
+            interleaved=interleaved,
             seqlen_offsets=places.flatten(),
-        )  # fmt: skip
+        )
         return rows.reshape(x.shape).to(x.dtype)
 
     first = arrays["cache_seqlens"][:, None]

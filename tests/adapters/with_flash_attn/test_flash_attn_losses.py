@@ -32,9 +32,13 @@ def draw(dtype: torch.dtype = torch.float64, ignored: int = -100) -> tuple[torch
 
 
 def formula(
-    logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float = 0.0, logit_scale: float = 1.0,
-    lse_square_scale: float = 0.0, ignore_index: int = -100,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    label_smoothing: float = 0.0,
+    logit_scale: float = 1.0,
+    lse_square_scale: float = 0.0,
+    ignore_index: int = -100,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Each row's loss and z-loss in float64, by torch's own cross entropy."""
     z = logits.double() * logit_scale
     z_losses = torch.where(labels == ignore_index, 0, lse_square_scale * z.logsumexp(1) ** 2)

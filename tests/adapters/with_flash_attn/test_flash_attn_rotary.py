@@ -203,7 +203,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "short": ({"seqlen_offsets": 16}, "cos: got 24 positions, expected at least 25"),
     "longest": ({"x": X[0], "cu_seqlens": CU}, "max_seqlen: got None, expected the longest"),
     "offsets": ({"seqlen_offsets": torch.tensor([1, 2, 3])}, r"seqlen_offsets: got torch.int64 \(3,\)"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("change", "message"), BAD.values(), ids=BAD)

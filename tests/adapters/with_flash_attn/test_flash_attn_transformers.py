@@ -77,14 +77,15 @@ def test_generates(calls: Counter[str], version: int, page_size: int) -> None:
     random = torch.Generator().manual_seed(1)
     requests = [torch.randint(2, VOCABULARY, (n,), generator=random).tolist() for n in (5, 16, 30)]
     results = model.generate_batch(
-        inputs=requests, progress_bar=False,
+        inputs=requests,
+        progress_bar=False,
         generation_config=GenerationConfig(
             max_new_tokens=STEPS, do_sample=False, eos_token_id=-1, pad_token_id=0
         ),
         continuous_batching_config=ContinuousBatchingConfig(
             page_size=page_size, num_blocks=24, max_batch_tokens=64, max_blocks_per_request=4
         ),
-    )  # fmt: skip
+    )
     assert calls["flash_attn_varlen_func"]
     assert calls["flash_attn_with_kvcache"] >= (STEPS - 2) * 2  # in each of two layers
     exact, eager = (model_like(plain, "eager", dtype) for dtype in (torch.float64, torch.float16))

@@ -59,9 +59,10 @@ class InJax(Appending):
             parts[name] = slice(offset, offset + math.prod(shape))
             arrays[name] = self.before[parts[name]].reshape(shape)
         results = flash_attn_kv_append(
-            **{name: jnp.asarray(x) for name, x in arrays.items()}, rotary_interleaved=case.interleaved,
+            **{name: jnp.asarray(x) for name, x in arrays.items()},
+            rotary_interleaved=case.interleaved,
             scale_per_page=case.scales == "page",
-        )  # fmt: skip
+        )
         now = self.before.copy()
         for part, result in zip(parts.values(), results, strict=False):
             now[part] = np.asarray(result).reshape(-1)

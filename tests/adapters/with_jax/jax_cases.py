@@ -77,9 +77,13 @@ def arguments(case: Case) -> tuple[dict[str, Any], dict[str, Any]]:
     used = (rows, keys, keys)
     arrays = {name: _only(*x) for name, *x in zip("qkv", case.inputs(), used, strict=True)}
     options: dict[str, Any] = {
-        "softmax_scale": case.scale, "causal": case.causal, "window_size": case.window,
-        "softcap": case.softcap, "top_left": case.top_left, "return_lse": case.lse,
-    }  # fmt: skip
+        "softmax_scale": case.scale,
+        "causal": case.causal,
+        "window_size": case.window,
+        "softcap": case.softcap,
+        "top_left": case.top_left,
+        "return_lse": case.lse,
+    }
     if case.out_dtype != case.dtype:
         options["out_dtype"] = case.out_dtype
     if case.bias is not None:

@@ -31,9 +31,12 @@ REFUSED = "no .*backward kernel"
 def has_backward(case: Case) -> bool:
     """Return whether a kernel of this arch can do the backward pass of a case."""
     features = {
-        "alibi": bool(case.alibi), "dropout": case.dropout is not None, "softcap": case.softcap > 0,
-        "bias": case.bias is not None, "dbias": case.bias is not None,
-    }  # fmt: skip
+        "alibi": bool(case.alibi),
+        "dropout": case.dropout is not None,
+        "softcap": case.softcap > 0,
+        "bias": case.bias is not None,
+        "dbias": case.bias is not None,
+    }
     return any(
         row["arch"] == this_arch()
         and DTYPE_OF[row["dtype"]] == case.dtype

@@ -30,13 +30,15 @@ from pyfa_rocm.jax import (
 
 BASE = Cached()
 CHANGES: list[dict[str, Any]] = [
-    {}, {"pages": "none", "dtype": "float16"}, {"pages": "batch_idx", "lengths": (0, 65, 3)},
+    {},
+    {"pages": "none", "dtype": "float16"},
+    {"pages": "batch_idx", "lengths": (0, 65, 3)},
     {"hdim": 128, "hdim_v": 40, "page_size": 1, "ratio": 5, "nhead_k": 1},
     {"seqlen_q": 5, "options": {"causal": True}},
     {"seqlen_q": 5, "options": {"causal": True, "window_size": (20, 0), "softcap": 20.0}},
     {"alibi": True, "seqlen_q": 2, "options": {"causal": True}},
     {"leftpad": (5, 40), "options": {"num_splits": 3}},
-]  # fmt: skip
+]
 
 
 def same(a: Any, b: Any) -> bool:
@@ -271,9 +273,11 @@ def test_sharded_heads() -> None:
 
     heads = P(None, None, "heads")
     sharded = jax.shard_map(
-        call, mesh=Mesh(np.array(jax.devices()), ("heads",)), in_specs=(heads,) * 5 + (P(), P()),
+        call,
+        mesh=Mesh(np.array(jax.devices()), ("heads",)),
+        in_specs=(heads,) * 5 + (P(), P()),
         out_specs=heads,
-    )  # fmt: skip
+    )
     got = jax.jit(sharded)(*operands, arrays["cache_seqlens"], arrays["block_table"])
     assert len(got[0].sharding.device_set) == 4
     for x, want in zip(got, call(*operands, arrays["cache_seqlens"], arrays["block_table"]), strict=True):
@@ -297,8 +301,12 @@ def test_packed_queries_over_listed_pages() -> None:
     )
     for b in range(3):
         rows, own = slice(starts[b], starts[b + 1]), replace(case, lengths=case.lengths[b : b + 1])
-        own.judge({"q": q[None, rows], "block_table": table[b : b + 1]} | dict(
-            zip(("k_cache", "v_cache"), caches, strict=True)), o[None, rows], None)  # fmt: skip
+        own.judge(
+            {"q": q[None, rows], "block_table": table[b : b + 1]}
+            | dict(zip(("k_cache", "v_cache"), caches, strict=True)),
+            o[None, rows],
+            None,
+        )
     new = new_tokens(case, 2)
     by_list = flash_attn_kv_append(caches[0], caches[1], **new, cache_seqlens=lengths, **lists)
     by_table = flash_attn_kv_append(caches[0], caches[1], **new, cache_seqlens=lengths, block_table=table)
@@ -371,7 +379,7 @@ def test_log_sum_exp_to_base_2(splits: int) -> None:
     halves = [
         call(**(arrays | {"block_table": arrays["block_table"][:, part], "cache_seqlens": 32}), base2=True)
         for part in (slice(0, 2), slice(2, 4))
-    ]  # fmt: skip
+    ]
     merged, sum2 = flash_attn_merge(*(jnp.stack(x) for x in zip(*halves, strict=True)), base2=True)
     assert np.asarray(sum2) == pytest.approx(np.asarray(total), abs=2**-20)
     off = np.abs(np.asarray(merged, np.float64) - np.asarray(whole, np.float64))

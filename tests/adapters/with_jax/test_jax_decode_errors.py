@@ -61,15 +61,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"v_cache": None, "hdim_v": 0}, "hdim_v: got 0, expected 1 to 64"),
     ({"v_cache": None, "hdim_v": 64, "k_cache": zeros(9, 2, 8, 16, 8)}, "k_cache: .* expected 4 dim"),
     ({"window_size": 3}, "window_size: got 3, expected two integers"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG, ids=lambda x: x if isinstance(x, str) else "")
 def test_wrong_arguments(wrong: dict[str, Any], message: str) -> None:
     arrays = {
-        "q": zeros(2, 1, 4, 64), "k_cache": zeros(9, 16, 2, 64), "v_cache": zeros(9, 16, 2, 64),
-        "block_table": zeros(2, 4, dtype=jnp.int32), "cache_seqlens": zeros(2, dtype=jnp.int32),
-    }  # fmt: skip
+        "q": zeros(2, 1, 4, 64),
+        "k_cache": zeros(9, 16, 2, 64),
+        "v_cache": zeros(9, 16, 2, 64),
+        "block_table": zeros(2, 4, dtype=jnp.int32),
+        "cache_seqlens": zeros(2, dtype=jnp.int32),
+    }
     with pytest.raises(InvalidArgumentError, match=message):
         flash_attn_with_kvcache(**(arrays | wrong))
 

@@ -26,9 +26,12 @@ def zeros(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
 Q, K, V = zeros(B, SQ, H, D), zeros(B, SK, HK, D), zeros(B, SK, HK, D)
 Q_, K_ = jnp.zeros(Q.shape, Q.dtype), jnp.zeros(K.shape, K.dtype)
 PACKED = {
-    "q": zeros(SQ, H, D), "k": zeros(SK, HK, D), "v": zeros(SK, HK, D),
-    "cu_seqlens_q": zeros(B + 1, dtype=jnp.int32), "cu_seqlens_k": zeros(B + 1, dtype=jnp.int32),
-}  # fmt: skip
+    "q": zeros(SQ, H, D),
+    "k": zeros(SK, HK, D),
+    "v": zeros(SK, HK, D),
+    "cu_seqlens_q": zeros(B + 1, dtype=jnp.int32),
+    "cu_seqlens_k": zeros(B + 1, dtype=jnp.int32),
+}
 
 WRONG_ARRAYS: list[tuple[dict[str, Any], str]] = [
     ({"q": zeros(B, SQ, H)}, r"q: got shape \(2, 40, 4\), expected 4 dimensions \(batch, seqlen"),
@@ -40,7 +43,7 @@ WRONG_ARRAYS: list[tuple[dict[str, Any], str]] = [
     ({"bias": zeros(B, H, SQ, SK, dtype=jnp.float32)}, "bias: got dtype float32, expected bfloat16 as q"),
     ({"alibi_slopes": zeros(3, dtype=jnp.float32)}, r"slopes: got shape \(3,\), expected \(4,\) or \(2, 4\)"),
     ({"alibi_slopes": zeros(H)}, "alibi_slopes: got dtype bfloat16, expected float32"),
-]  # fmt: skip
+]
 WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"dropout_p": 1.0, "philox": (1, 2)}, "dropout_p: got 1.0, expected from 0 to below 1"),
     ({"dropout_p": 0.5}, "philox: got None, expected .*philox_of_key"),

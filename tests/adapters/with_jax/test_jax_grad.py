@@ -78,7 +78,7 @@ FIXED = {
     "other_hdim_v": replace(BASE, hdim=72, hdim_v=40),
     "packed": replace(BASE, varlen=Varlen((70, 0, 33), (60, 5, 90), (3, 1, 0), (0, 7, 9)), batch=3),
     "packed_groups": replace(BASE, varlen=Varlen((70, 1), (60, 90)), ratio=2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", FIXED.values(), ids=FIXED)
@@ -186,8 +186,9 @@ def test_lse(dtype: str, packed: bool) -> None:
 
 def test_lse_of_parts() -> None:
     """Attention over halves of the keys, merged by their LSEs, has the gradients of the whole."""
-    q, k, v = (jnp.asarray(np.random.default_rng(i).standard_normal((1, 60, 2, 56)), jnp.float16)
-               for i in range(3))  # fmt: skip
+    q, k, v = (
+        jnp.asarray(np.random.default_rng(i).standard_normal((1, 60, 2, 56)), jnp.float16) for i in range(3)
+    )
 
     def merged(q: Any, k: Any, v: Any) -> Any:
         parts = [flash_attn_func(q, k[:, i : i + 30], v[:, i : i + 30], return_lse=True) for i in (0, 30)]
@@ -236,21 +237,25 @@ def test_kernels_that_run() -> None:
 REFUSALS: dict[str, tuple[Any, type[Exception], str]] = {
     "jvp": (lambda f, x: jax.jvp(f, (x,), (x,)), NotImplementedError, "forward mode .*jax.jvp"),
     "compiled_jvp": (
-        lambda f, x: jax.jit(lambda x: jax.jvp(f, (x,), (x,)))(x), NotImplementedError, "forward mode",
+        lambda f, x: jax.jit(lambda x: jax.jvp(f, (x,), (x,)))(x),
+        NotImplementedError,
+        "forward mode",
     ),
     "jvp_of_jit": (lambda f, x: jax.jvp(jax.jit(f), (x,), (x,)), NotImplementedError, "forward mode"),
     "jacfwd": (lambda f, x: jax.jacfwd(f)(x), NotImplementedError, "forward mode"),
     "linearize": (lambda f, x: jax.linearize(f, x)[1](x), NotImplementedError, "forward mode"),
     "hessian": (lambda f, x: jax.hessian(f)(x), NotImplementedError, "pyfa_rocm.jax: .*(forward|second)"),
     "twice": (
-        lambda f, x: jax.grad(lambda x: jax.grad(f)(x).sum().astype(jnp.float32))(x), NotImplementedError,
+        lambda f, x: jax.grad(lambda x: jax.grad(f)(x).sum().astype(jnp.float32))(x),
+        NotImplementedError,
         "no second derivatives",
     ),
     "twice_compiled": (
         lambda f, x: jax.grad(lambda x: jax.jit(jax.grad(f))(x).sum().astype(jnp.float32))(x),
-        NotImplementedError, "no second derivatives",
+        NotImplementedError,
+        "no second derivatives",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("derivative", "error", "message"), REFUSALS.values(), ids=REFUSALS)

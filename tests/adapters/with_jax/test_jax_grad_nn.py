@@ -57,7 +57,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "negative_scale": {"scale": -0.1},
     "lengths": LENGTHS,
     "keys_only": {"key_value_seq_lengths": [60, 0], "is_causal": True},
-}  # fmt: skip
+}
 
 
 def seen(t: int, s: int, named: dict[str, Any], b: int) -> Any:
@@ -80,8 +80,9 @@ def seen(t: int, s: int, named: dict[str, Any], b: int) -> Any:
 def test_against_float64(named: dict[str, Any], hdim: int) -> None:
     """Heads in groups; a head dim that is padded."""
     batch, t, s, n, n_k = 2, 50, 60, 4, 2
-    q, k, v = (draw(batch, rows, heads, hdim, seed=i) for i, (rows, heads) in
-               enumerate(((t, n), (s, n_k), (s, n_k))))  # fmt: skip
+    q, k, v = (
+        draw(batch, rows, heads, hdim, seed=i) for i, (rows, heads) in enumerate(((t, n), (s, n_k), (s, n_k)))
+    )
     dout = draw(batch, t, n, hdim, seed=5)
     arrays = {name: jnp.asarray(x, jnp.int32) if name.endswith("lengths") else x for name, x in named.items()}
     _, pull = jax.vjp(partial(dot_product_attention, **arrays), q, k, v)
@@ -159,8 +160,10 @@ def test_mapped() -> None:
 @pytest.mark.parametrize("shape", [(2, 4, 30, 36), (1, 1, 30, 36), (2, 1, 1, 36), (36,)])
 def test_bias_and_mask(shape: tuple[int, ...]) -> None:
     """Gradients of the bias too, summed over what it is broadcast over; both mask and bias are added."""
-    q, k, v = (draw(2, rows, heads, 64, seed=i, dtype=jnp.float32) for i, (rows, heads) in
-               enumerate(((30, 4), (36, 2), (36, 2))))  # fmt: skip
+    q, k, v = (
+        draw(2, rows, heads, 64, seed=i, dtype=jnp.float32)
+        for i, (rows, heads) in enumerate(((30, 4), (36, 2), (36, 2)))
+    )
     bias, dout = draw(*shape, seed=3, dtype=jnp.float32), draw(2, 30, 4, 64, seed=4, dtype=jnp.float32)
     mask = jnp.asarray(np.random.default_rng(5).random((30, 36)) > 0.3).at[:, 0].set(True)
     named = {"mask": mask, "is_causal": True}
@@ -190,10 +193,13 @@ def parameters(seed: int) -> dict[str, Array]:
         return jnp.asarray(rng.standard_normal(shape) * shape[-2] ** -0.5, jnp.float32)
 
     return {
-        "embedding": normal(VOCABULARY, WIDTH), "qkv": normal(LAYERS, WIDTH, 3 * WIDTH),
-        "out": normal(LAYERS, WIDTH, WIDTH), "up": normal(LAYERS, WIDTH, 2 * WIDTH),
-        "down": normal(LAYERS, 2 * WIDTH, WIDTH), "head": normal(WIDTH, VOCABULARY),
-    }  # fmt: skip
+        "embedding": normal(VOCABULARY, WIDTH),
+        "qkv": normal(LAYERS, WIDTH, 3 * WIDTH),
+        "out": normal(LAYERS, WIDTH, WIDTH),
+        "up": normal(LAYERS, WIDTH, 2 * WIDTH),
+        "down": normal(LAYERS, 2 * WIDTH, WIDTH),
+        "head": normal(WIDTH, VOCABULARY),
+    }
 
 
 def normalised(x: Array) -> Array:

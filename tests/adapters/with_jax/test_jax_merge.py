@@ -102,23 +102,29 @@ def test_mapped_and_sharded() -> None:
 
     specs = (P(None, None, None, "heads"), P(None, None, "heads"))
     sharded = jax.shard_map(
-        lambda outs, lses: flash_attn_merge(outs, lses), mesh=Mesh(np.array(jax.devices()), ("heads",)),
-        in_specs=specs, out_specs=(P(None, None, "heads"), P(None, "heads")),
-    )  # fmt: skip
+        lambda outs, lses: flash_attn_merge(outs, lses),
+        mesh=Mesh(np.array(jax.devices()), ("heads",)),
+        in_specs=specs,
+        out_specs=(P(None, None, "heads"), P(None, "heads")),
+    )
     got = jax.jit(sharded)(arrays["outs"], arrays["lses"])
     for a, b in zip(got, flash_attn_merge(arrays["outs"], arrays["lses"]), strict=True):
         assert np.array_equal(bits(np.asarray(a)), bits(np.asarray(b)))
 
 
-@pytest.mark.parametrize(("wrong", "message"), [
-    ({"outs": jnp.zeros((3, 4, 64))}, r"outs: got shape \(3, 4, 64\), expected"),
-    ({"outs": jnp.zeros((0, 2, 8, 4, 64))}, "outs: got shape .* 1 part or more"),
-    ({"lses": jnp.zeros((3, 2, 8, 4))}, r"lses: got shape \(3, 2, 8, 4\), expected \(3, 2, 4, 8\)"),
-    ({"lses": jnp.zeros((3, 2, 4, 8), jnp.bfloat16)}, "lses: got dtype bfloat16, expected float32"),
-    ({"out": jnp.zeros((2, 8, 4, 64))}, "lse: got None, expected both out and lse, or neither"),
-    ({"out": jnp.zeros((2, 8, 4, 32)), "lse": jnp.zeros((2, 4, 8))}, "out: got shape"),
-    ({"out_dtype": "int8"}, "out_dtype: got 'int8'"),
-], ids=lambda x: x if isinstance(x, str) else "")  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"outs": jnp.zeros((3, 4, 64))}, r"outs: got shape \(3, 4, 64\), expected"),
+        ({"outs": jnp.zeros((0, 2, 8, 4, 64))}, "outs: got shape .* 1 part or more"),
+        ({"lses": jnp.zeros((3, 2, 8, 4))}, r"lses: got shape \(3, 2, 8, 4\), expected \(3, 2, 4, 8\)"),
+        ({"lses": jnp.zeros((3, 2, 4, 8), jnp.bfloat16)}, "lses: got dtype bfloat16, expected float32"),
+        ({"out": jnp.zeros((2, 8, 4, 64))}, "lse: got None, expected both out and lse, or neither"),
+        ({"out": jnp.zeros((2, 8, 4, 32)), "lse": jnp.zeros((2, 4, 8))}, "out: got shape"),
+        ({"out_dtype": "int8"}, "out_dtype: got 'int8'"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
 def test_wrong_arguments(wrong: dict[str, Any], message: str) -> None:
     arrays: dict[str, Any] = {"outs": jnp.zeros((3, 2, 8, 4, 64)), "lses": jnp.zeros((3, 2, 4, 8))}
     with pytest.raises(InvalidArgumentError, match=message):

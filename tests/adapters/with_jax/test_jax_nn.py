@@ -209,13 +209,14 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "mask_dtype": ({"mask": jnp.ones((50, 50))}, InvalidArgumentError, "mask: got dtype float32, expected"),
     "bias": ({"bias": jnp.ones((50, 49))}, InvalidArgumentError, r"bias: got shape .* \(2, 2, 50, 50\)"),
     "lengths": (
-        {"query_seq_lengths": jnp.ones(3, jnp.int32)}, InvalidArgumentError,
+        {"query_seq_lengths": jnp.ones(3, jnp.int32)},
+        InvalidArgumentError,
         r"query_seq_lengths: got int32 \(3,\), expected int32 \(2,\)",
     ),
     "window": ({"local_window_size": (-1, 2)}, InvalidArgumentError, r"local_window_size: got \(-1, 2\)"),
     "scale": ({"scale": "1"}, InvalidArgumentError, "scale: got '1', expected a number"),
     "other": ({"implementation": "cudnn"}, UnsupportedError, "implementation: got 'cudnn', expected None"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("change", "error", "message"), BAD.values(), ids=BAD)

@@ -21,8 +21,12 @@ from pyfa_rocm.jax import flash_attn_func, flash_attn_varlen_func, philox_of_key
 
 BASE = Case(4, 50, 70, 4, 2, 64, "bfloat16", causal=True, seed=8)
 FEATURES: list[dict[str, Any]] = [
-    {}, {"bias": Bias()}, {"bias": Bias((False, True, True))}, {"alibi": 1}, {"alibi": 2},
-]  # fmt: skip
+    {},
+    {"bias": Bias()},
+    {"bias": Bias((False, True, True))},
+    {"alibi": 1},
+    {"alibi": 2},
+]
 ARRAY, LSE = P("batch", None, "heads"), P("batch", "heads")
 
 

@@ -77,8 +77,10 @@ def mapped(draw: st.DrawFn) -> Mapped:
     batch, nhead_k, ratio = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
     rows, keys, nhead = draw(st.integers(1, 70)), draw(st.integers(1, 90)), nhead_k * ratio
     shapes: dict[str, tuple[int, ...]] = {
-        "q": (batch, rows, nhead, 64), "k": (batch, keys, nhead_k, 64), "v": (batch, keys, nhead_k, 64),
-    }  # fmt: skip
+        "q": (batch, rows, nhead, 64),
+        "k": (batch, keys, nhead_k, 64),
+        "v": (batch, keys, nhead_k, 64),
+    }
     feature = draw(st.sampled_from(("none", "none", "bias", "alibi", "dropout")))
     options: dict[str, Any] = {"causal": draw(st.booleans())}
     if feature == "bias":
@@ -93,8 +95,10 @@ def mapped(draw: st.DrawFn) -> Mapped:
     for depth in range(draw(st.integers(1, 2))):
         axes = {n: draw(st.none() | st.integers(0, len(s) + depth - 1)) for n, s in shapes.items()}
         # A mapped axis of an array that an inner vmap does not map has one place less to be in.
-        axes = {n: a if a is None else min(a, len(shapes[n]) + sum(x.axes[n] is not None for x in levels))
-                for n, a in axes.items()}  # fmt: skip
+        axes = {
+            n: a if a is None else min(a, len(shapes[n]) + sum(x.axes[n] is not None for x in levels))
+            for n, a in axes.items()
+        }
         if all(axis is None for axis in axes.values()):
             axes["q"] = 0
         levels.append(Level(draw(st.integers(1, 3)), axes))
@@ -111,8 +115,9 @@ def want(problem: Mapped, arrays: dict[str, Array], index: tuple[int, ...]) -> A
         chance = problem.options["dropout_p"]
         random = [philox.random_bytes(seed, offset, nhead, rows, keys, b) for b in range(batch)]
         extra = {
-            "keep": np.stack(random) <= philox.keep_at_most(chance), "keep_scale": philox.keep_scale(chance)
-        }  # fmt: skip
+            "keep": np.stack(random) <= philox.keep_at_most(chance),
+            "keep_scale": philox.keep_scale(chance),
+        }
     numerics = numerics_of(DTYPE, DTYPE, arch=this_arch())
     return attention(**one, causal=problem.options["causal"], numerics=numerics, **extra)
 

@@ -32,7 +32,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"causal": True, "top_left": True},
     ),
     "hdim_v": ({"shape": (1, 17, 3, 40), "hdim_v": 56}, {"softmax_scale": 0.3}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("tensors", "options"), CASES.values(), ids=CASES)
@@ -66,9 +66,13 @@ def test_packed_sequences() -> None:
         rows = slice(start, start + length)
         alone = [x[None, rows] for x in (q, k, v)]
         judge(
-            tuple(alone), dout[None, rows], out[None, rows], lse[None, :, rows],
-            tuple(x[None, rows] for x in got), causal=True,
-        )  # fmt: skip
+            tuple(alone),
+            dout[None, rows],
+            out[None, rows],
+            lse[None, :, rows],
+            tuple(x[None, rows] for x in got),
+            causal=True,
+        )
     assert not any(x[33:].any() for x in got)
 
 

@@ -165,9 +165,12 @@ def _cast(block: Block) -> Block:
 
 
 COPIES: dict[str, Callable[[Block], Block]] = {
-    "pickle": lambda block: pickle.loads(pickle.dumps(block)), "deepcopy": copy.deepcopy, "save": _saved,
-    "state_dict": _from_state, "cast": _cast,
-}  # fmt: skip
+    "pickle": lambda block: pickle.loads(pickle.dumps(block)),
+    "deepcopy": copy.deepcopy,
+    "save": _saved,
+    "state_dict": _from_state,
+    "cast": _cast,
+}
 
 
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)

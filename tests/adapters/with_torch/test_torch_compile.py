@@ -221,16 +221,19 @@ SAMPLES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "fwd": (OPS.fmha_fwd, (Q, K, V), {}),
     "fwd_lse": (OPS.fmha_fwd, (Q, K, V, 0.1, True), {"return_lse": True}),
     "fwd_dropout": (
-        OPS.fmha_fwd, (Q, K, V),
+        OPS.fmha_fwd,
+        (Q, K, V),
         {"dropout_p": 0.5, "philox": torch.tensor([1, 2]), "alibi_slopes": torch.zeros(2)},
     ),
     "fwd_bias": (
-        OPS.fmha_fwd, (Q.half(), K.half(), V.half()), {"bias": randn(1, 1, 70, 70, dtype=torch.float16)},
+        OPS.fmha_fwd,
+        (Q.half(), K.half(), V.half()),
+        {"bias": randn(1, 1, 70, 70, dtype=torch.float16)},
     ),
     "fwd_out": (OPS.fmha_fwd_out, (Q, K, V, torch.zeros_like(Q)), {"return_lse": True}),
     "varlen": (OPS.fmha_varlen_fwd, (Q[0], K[0], V[0], *LENGTHS), {"return_lse": True}),
     "varlen_out": (OPS.fmha_varlen_fwd_out, (Q[0], K[0], V[0], torch.zeros_like(Q[0]), *LENGTHS), {}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)

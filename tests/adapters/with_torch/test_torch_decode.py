@@ -299,20 +299,20 @@ def _samples() -> dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     where = {"cache_seqlens": a["cache_seqlens"], "block_table": a["block_table"]}
     outs, lses = torch.randn(3, 2, 25, 2, 64), torch.randn(3, 2, 2, 25)
     packed = {
-        "cu_seqlens_q": torch.tensor([0, 1, 2], dtype=torch.int32), "max_seqlen_q": 1, "max_seqlen_k": 100,
-    }  # fmt: skip
+        "cu_seqlens_q": torch.tensor([0, 1, 2], dtype=torch.int32),
+        "max_seqlen_q": 1,
+        "max_seqlen_k": 100,
+    }
     return {
         "decode": (OPS.fmha_decode, (q, *caches), where | {"causal": True, "return_lse": True}),
         "packed": (OPS.fmha_decode, (q[:, 0], *caches), where | packed),
         "decode_out": (OPS.fmha_decode_out, (q, *caches, torch.zeros_like(q)), where),
         "check": (OPS.fmha_decode_check, (q, *caches, None), where | {"causal": True}),
-        "append": (
-            OPS.fmha_kv_append, caches, where | new | tables | {"q": q, "q_out": torch.zeros_like(q)},
-        ),
+        "append": (OPS.fmha_kv_append, caches, where | new | tables | {"q": q, "q_out": torch.zeros_like(q)}),
         "rotate": (OPS.fmha_kv_append, (), tables | {"q_out": q.clone()}),
         "merge": (OPS.fmha_merge, (outs, lses), {"base2": True}),
         "merge_out": (OPS.fmha_merge_out, (outs, lses, outs[0].clone(), lses[0].clone()), {}),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -448,9 +448,9 @@ def test_refused(change: dict[str, Any], kind: type[Exception], said: str, store
         assert to_numpy(arrays[name]).tobytes() == want
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"num_splits": 129}, "num_splits = 129"), ({"kernel": 99}, "kernel = 99"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"), [({"num_splits": 129}, "num_splits = 129"), ({"kernel": 99}, "kernel = 99")], ids=str
+)
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_refused_compiled(change: dict[str, Any], said: str, backend: str) -> None:
     """Errors that only the library can find come when the graph runs, but before it stores anything."""

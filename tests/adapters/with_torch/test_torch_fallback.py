@@ -35,9 +35,13 @@ def qkv(hdim: int = WIDE, heads: int = 2, dtype: torch.dtype = torch.float16) ->
 
 SEEN = torch.rand(2, 1, ROWS, KEYS, generator=torch.Generator().manual_seed(1)) > 0.3
 CALLS: dict[str, dict[str, Any]] = {
-    "plain": {}, "causal": {"is_causal": True}, "scale": {"scale": 0.01}, "scale below 0": {"scale": -0.01},
-    "boolean": {"attn_mask": SEEN}, "added": {"attn_mask": torch.randn(ROWS, KEYS)},
-}  # fmt: skip
+    "plain": {},
+    "causal": {"is_causal": True},
+    "scale": {"scale": 0.01},
+    "scale below 0": {"scale": -0.01},
+    "boolean": {"attn_mask": SEEN},
+    "added": {"attn_mask": torch.randn(ROWS, KEYS)},
+}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
@@ -116,9 +120,7 @@ def test_rows_without_keys_and_dropout() -> None:
 @pytest.mark.parametrize("mask", [None, "padding", "any"])
 def test_module(mask: str | None, causal: bool) -> None:
     q, k, v = (x.detach().transpose(1, 2) for x in qkv(dtype=torch.float32))
-    seen = {
-        None: None, "padding": torch.arange(KEYS) < torch.tensor([[KEYS], [4]]), "any": SEEN[:, 0],
-    }[mask]  # fmt: skip
+    seen = {None: None, "padding": torch.arange(KEYS) < torch.tensor([[KEYS], [4]]), "any": SEEN[:, 0]}[mask]
     attention = FlashAttention(causal=causal, fallback="math").eval()
     with pytest.warns(UserWarning, match="fallback"):
         out = attention(q, k, v, seen)

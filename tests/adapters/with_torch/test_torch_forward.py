@@ -19,7 +19,9 @@ FEATURES = {
     "fp16": {"dtype": "float16", "hdim": 64},
     "fp32": {"dtype": "float32", "hdim": 64},
     "fp8": {
-        "dtype": "float8_e4m3fnuz", "o_dtype": "bfloat16", "descale": (0.5, 1.5, 3.0),
+        "dtype": "float8_e4m3fnuz",
+        "o_dtype": "bfloat16",
+        "descale": (0.5, 1.5, 3.0),
         "broadcast_kv": (True, True),
     },
     "causal": {"causal": True, "lse": False},
@@ -34,11 +36,14 @@ FEATURES = {
     "shared_kv": {"broadcast_kv": (True, True)},
     "varlen": {"varlen": Varlen((120, 0, 30), (100, 143, 7)), "batch": 3, "causal": True},
     "seqused": {"varlen": Varlen((60, 1), (70, 50), (3, 4), (5, 6)), "seqlen_q": 70, "seqlen_k": 80},
-}  # fmt: skip
+}
 DRAWN = {
-    "dtypes": ("float16", "bfloat16"), "variants": ("none", "bias", "alibi", "softcap"),
-    "varlen": (False, True), "dropout": (False, True), "max_tiles": 8,
-}  # fmt: skip
+    "dtypes": ("float16", "bfloat16"),
+    "variants": ("none", "bias", "alibi", "softcap"),
+    "varlen": (False, True),
+    "dropout": (False, True),
+    "max_tiles": 8,
+}
 
 
 @pytest.mark.parametrize("watched", [False, True])

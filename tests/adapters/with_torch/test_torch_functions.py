@@ -79,10 +79,11 @@ LENGTHS = (
 def test_schemas_stay() -> None:
     inputs, out, both = "(Tensor q, Tensor k, Tensor v, ", "Tensor(a!) out, ", " -> (Tensor out, Tensor lse)"
     begin = {
-        "fmha_fwd": inputs + OPTIONS, "fmha_fwd_out": inputs + out + OPTIONS,
+        "fmha_fwd": inputs + OPTIONS,
+        "fmha_fwd_out": inputs + out + OPTIONS,
         "fmha_varlen_fwd": f"{inputs}{LENGTHS}, {OPTIONS}",
         "fmha_varlen_fwd_out": f"{inputs}{out}{LENGTHS}, {OPTIONS}",
-    }  # fmt: skip
+    }
     assert SCHEMAS.keys() == begin.keys()
     for name, schema in SCHEMAS.items():
         assert schema.startswith(begin[name])
@@ -112,7 +113,7 @@ BAD: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "starts": (varlen, {"cu_seqlens_q": AT.long()}, r"cu_seqlens_q: got dtype int64, expected int32"),
     "starts_k": (varlen, {"cu_seqlens_k": AT_K[:2]}, r"cu_seqlens_k: got shape \(2,\), expected \(3,\)"),
     "used": (varlen, {"seqused_k": AT_K}, r"seqused_k: got shape \(3,\), expected \(2,\)"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

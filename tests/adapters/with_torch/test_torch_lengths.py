@@ -72,11 +72,14 @@ def test_attention_over_a_cache(new: int) -> None:
     assert bool(arrays["k_cache"].any()) == bool(new)
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"cache_seqlens": ints(62, 63)}, r"cache_seqlens: got 63 at 1, expected at most 62"),
-    ({"cache_seqlens": ints(-1, 0)}, r"cache_seqlens: got -1 at 0, expected 0 or more"),
-    ({"cu_seqlens": ints(0, 2, 5)}, r"cu_seqlens: got 5 at 2, expected 2 to 4"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"cache_seqlens": ints(62, 63)}, r"cache_seqlens: got 63 at 1, expected at most 62"),
+        ({"cache_seqlens": ints(-1, 0)}, r"cache_seqlens: got -1 at 0, expected 0 or more"),
+        ({"cu_seqlens": ints(0, 2, 5)}, r"cu_seqlens: got 5 at 2, expected 2 to 4"),
+    ],
+)
 def test_appends(change: dict[str, Any], said: str) -> None:
     shape = (4, 1, 64) if "cu_seqlens" in change else (2, 2, 1, 64)
     new = {name: torch.ones(shape).bfloat16() for name in "kv"}

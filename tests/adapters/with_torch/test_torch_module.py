@@ -50,10 +50,11 @@ def check(
     seen = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
     seen = seen.expand(BATCH, 1, q.shape[1], k.shape[1])
     want = attention(
-        *(to_numpy(x) for x in (q, k, v)), causal=module.causal,
+        *(to_numpy(x) for x in (q, k, v)),
+        causal=module.causal,
         bias=np.where(seen.numpy(), 0.0, -np.inf).astype(np.float32),
         numerics=numerics_like(kernels[0], q.dtype),
-    )  # fmt: skip
+    )
     judge(want, to_numpy(got), None)
 
 
@@ -65,7 +66,7 @@ MASKS = {
     "outer": (padding(70, 70, 20, 0)[:, :, None] & padding(90, 90, 31, 0)[:, None], "lengths"),
     "outer_with_a_hole": (padding(70, 70, 20, 9)[:, :, None] & (torch.arange(90) != 3)[None, None], "bias"),
     "triangle": (torch.ones(3, 70, 90, dtype=torch.bool).tril(5), "bias"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("causal", [False, True])

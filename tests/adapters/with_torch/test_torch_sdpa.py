@@ -31,9 +31,13 @@ def randn(*shape: int, dtype: torch.dtype = HALF, seed: int = 0) -> torch.Tensor
 
 
 def qkv(
-    *leading: int, heads: tuple[int, int] = (2, 2), seqlen_q: int = 50, seqlen_k: int = 70, hdim: int = 128,
+    *leading: int,
+    heads: tuple[int, int] = (2, 2),
+    seqlen_q: int = 50,
+    seqlen_k: int = 70,
+    hdim: int = 128,
     dtype: torch.dtype = HALF,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     shapes = ((heads[0], seqlen_q), (heads[1], seqlen_k), (heads[1], seqlen_k))
     q, k, v = (randn(*leading, *s, hdim, dtype=dtype, seed=i) for i, s in enumerate(shapes))
     return q, k, v
@@ -88,10 +92,13 @@ def check(
     nhead_k = nhead if not enable_gqa else k.shape[-3]
     folded = [_folded(x, leading, n) for x, n in zip(padded, (nhead, nhead_k, nhead_k), strict=True)]
     want = attention(
-        *folded, softmax_scale=scale, causal=is_causal, top_left=True,
+        *folded,
+        softmax_scale=scale,
+        causal=is_causal,
+        top_left=True,
         bias=_bias(attn_mask, (*leading, nhead, q.shape[-2], k.shape[-2])),
         numerics=numerics_like(kernels[0], q.dtype),
-    )  # fmt: skip
+    )
 
     def o_of(x: torch.Tensor) -> torch.Tensor:
         return x.reshape(-1, *want.o.transpose(0, 2, 1, 3).shape[1:]).transpose(1, 2)
@@ -274,7 +281,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "mask": ({"attn_mask": mask(50, 60)}, r"attn_mask: got shape \(50, 60\), expected .* \(2, 2, 50, 70\)"),
     "mask_dims": ({"attn_mask": mask(1, 2, 2, 50, 70)}, r"attn_mask: got shape \(1, 2, 2, 50, 70\)"),
     "mask_dtype": ({"attn_mask": mask(50, 70).int()}, r"attn_mask: got dtype torch\.int32, expected bool"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("change", "message"), BAD.values(), ids=BAD)

@@ -112,10 +112,14 @@ class TorchCase:
         case = self.case
         positional = tuple(self.tensor(name) for name in "qkv")
         named: dict[str, Any] = {
-            "softmax_scale": case.scale, "causal": case.causal, "window_size": case.window,
-            "softcap": case.softcap, "top_left": case.top_left, "return_lse": case.lse,
+            "softmax_scale": case.scale,
+            "causal": case.causal,
+            "window_size": case.window,
+            "softcap": case.softcap,
+            "top_left": case.top_left,
+            "return_lse": case.lse,
             **self._features(),
-        }  # fmt: skip
+        }
         if not self.own_out:
             named["out"] = self.tensor("o")
         if case.varlen is not None:

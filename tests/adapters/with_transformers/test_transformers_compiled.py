@@ -174,10 +174,11 @@ def compare(models: Models, ours: torch.Tensor, tokens: torch.Tensor, **inputs: 
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [
-        ("LlamaForCausalLM", torch.float16), ("MistralForCausalLM", torch.float16),
+        ("LlamaForCausalLM", torch.float16),
+        ("MistralForCausalLM", torch.float16),
         ("Gemma2ForCausalLM", torch.bfloat16),
     ],
-)  # fmt: skip
+)
 def test_static_cache_in_chunks(kind: str, dtype: torch.dtype, padded: bool) -> None:
     """Several queries go past the window, some in graphs of symbolic sizes; the cache is longer than all."""
     models, prompt = Models(kind, dtype, "pyfa_rocm"), ids(2, 30)

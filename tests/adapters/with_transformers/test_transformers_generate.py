@@ -21,9 +21,11 @@ from pyfa_rocm.transformers import _attention, _decode
 STEPS = 6
 # The kernel set `ci` has softcap for packed sequences only in bfloat16.
 KINDS = [
-    ("LlamaForCausalLM", torch.float16), ("Gemma2ForCausalLM", torch.bfloat16),
-    ("Gemma3ForCausalLM", torch.float16), ("GptOssForCausalLM", torch.bfloat16),
-]  # fmt: skip
+    ("LlamaForCausalLM", torch.float16),
+    ("Gemma2ForCausalLM", torch.bfloat16),
+    ("Gemma3ForCausalLM", torch.float16),
+    ("GptOssForCausalLM", torch.bfloat16),
+]
 
 
 @pytest.fixture
@@ -80,9 +82,11 @@ def greedily(models: Models, prompt: torch.Tensor, mask: torch.Tensor, **options
     after = torch.zeros_like(whole, dtype=torch.bool)
     after[:, length - 1 : -1] = True
     inputs = {
-        "input_ids": result.sequences, "attention_mask": whole,
-        "position_ids": (whole.cumsum(1) - 1).clamp(min=0), "use_cache": False,
-    }  # fmt: skip
+        "input_ids": result.sequences,
+        "attention_mask": whole,
+        "position_ids": (whole.cumsum(1) - 1).clamp(min=0),
+        "use_cache": False,
+    }
     models.compare(torch.stack(result.logits, 1).flatten(0, 1), after, **inputs)
     with torch.no_grad():
         want = models.exact(**inputs).logits[after].argmax(-1)

@@ -63,9 +63,11 @@ def run(model: Any, requests: list[list[int]], **sizes: Any) -> list[Any]:
     """Return the requests' results, in their order."""
     generation = GenerationConfig(max_new_tokens=STEPS, do_sample=False, eos_token_id=-1, pad_token_id=0)
     results = model.generate_batch(
-        inputs=requests, generation_config=generation, progress_bar=False,
+        inputs=requests,
+        generation_config=generation,
+        progress_bar=False,
         continuous_batching_config=ContinuousBatchingConfig(**SIZES | sizes),
-    )  # fmt: skip
+    )
     ordered = sorted(results.values(), key=lambda x: requests.index(list(x.prompt_ids)))
     assert [x.error for x in ordered] == [None] * len(requests)
     return ordered
@@ -135,9 +137,12 @@ def test_block_tables(monkeypatch: pytest.MonkeyPatch, llama: Models, counts: Co
 
 @pytest.mark.parametrize("tables", [False, True])
 def test_padded_batches(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, llama: Models, counts: Counts,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    llama: Models,
+    counts: Counts,
     tables: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Tokens and sequences of no request fill up a batch, as it needs to be compiled, which is left out."""
     initialization = importlib.import_module(f"{_continuous.PACKAGE}.initialization")
     monkeypatch.setattr(initialization, "is_torch_xpu_available", lambda: tables)

@@ -117,9 +117,10 @@ def test_gaps() -> None:
     assert mask is not None
     assert torch.equal(mask, padding)
     given = {
-        "mask_function": masks.sliding_window_causal_mask_function(5), "attention_mask": padding,
+        "mask_function": masks.sliding_window_causal_mask_function(5),
+        "attention_mask": padding,
         "dtype": torch.float16,
-    }  # fmt: skip
+    }
     mask = adapter.attention_mask(1, SEQLEN, SEQLEN, **given)
     assert mask is not None
     assert torch.equal(mask, masks.eager_mask(1, SEQLEN, SEQLEN, **given))
@@ -201,9 +202,11 @@ OTHERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "falcon": ("Falcon", {"num_hidden_layers": 1, "num_attention_heads": 2, "alibi": True}, "eager.*falcon"),
     "gptj": ("GPTJ", {"n_layer": 1, "n_head": 2, "rotary_dim": 8}, "'eager'.*gptj"),
     "gpt_neo": (
-        "GPTNeo", {"num_layers": 1, "num_heads": 2, "attention_types": [[["global"], 1]]}, "'eager'.*gpt_neo"
+        "GPTNeo",
+        {"num_layers": 1, "num_heads": 2, "attention_types": [[["global"], 1]]},
+        "'eager'.*gpt_neo",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "sizes", "message"), OTHERS.values(), ids=OTHERS)
@@ -218,9 +221,13 @@ def test_models_with_attention_of_their_own(
 
     def run() -> None:
         config = getattr(transformers, f"{name}Config")(
-            vocab_size=16, hidden_size=32, attn_implementation="pyfa_rocm", bos_token_id=1, eos_token_id=1,
+            vocab_size=16,
+            hidden_size=32,
+            attn_implementation="pyfa_rocm",
+            bos_token_id=1,
+            eos_token_id=1,
             **sizes,
-        )  # fmt: skip
+        )
         getattr(transformers, f"{name}Model")(config)(torch.arange(8)[None], attention_mask=mask)
 
     with pytest.raises(NotImplementedError, match=message), torch.no_grad():

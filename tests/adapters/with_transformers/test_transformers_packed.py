@@ -49,14 +49,15 @@ FORMS: dict[str, dict[str, Any]] = {
     "lengths beside a mask of ones": varlen(*LENGTHS) | {"attention_mask": torch.ones(1, TOTAL).long()},
     "positions, by default with a cache": {"position_ids": positions(*LENGTHS)},
     "positions, beside a mask of ones": {
-        "position_ids": positions(*LENGTHS), "attention_mask": torch.ones(1, TOTAL).long(),
+        "position_ids": positions(*LENGTHS),
+        "attention_mask": torch.ones(1, TOTAL).long(),
     },
     "positions that begin at 2": {"position_ids": positions(*LENGTHS) + 2},
     "positions without a cache": {"position_ids": positions(*LENGTHS), "use_cache": False},
     "numbers": {"seq_idx": NUMBERS},
     "static cache": {"position_ids": positions(*LENGTHS), "static": True},
     "lengths, static cache": varlen(*LENGTHS) | {"position_ids": positions(*LENGTHS), "static": True},
-}  # fmt: skip
+}
 
 
 def alone(model: Any, packed: torch.Tensor, shift: int = 0) -> torch.Tensor:

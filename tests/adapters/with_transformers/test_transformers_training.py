@@ -31,10 +31,8 @@ COMMON: dict[str, Any] = {
 }  # fmt: skip
 SETTINGS: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {},
-    "Gemma2ForCausalLM": {
-        "sliding_window": 16, "query_pre_attn_scalar": 64, "attn_logit_softcapping": 5.0,
-    },
-}  # fmt: skip
+    "Gemma2ForCausalLM": {"sliding_window": 16, "query_pre_attn_scalar": 64, "attn_logit_softcapping": 5.0},
+}
 
 
 def made(kind: str, **settings: Any) -> Any:
@@ -82,9 +80,13 @@ class Run:
     """
 
     def __init__(
-        self, model: Any, inputs: dict[str, torch.Tensor], implementation: str,
-        dtype: torch.dtype | None, steps: int = STEPS,
-    ) -> None:  # fmt: skip
+        self,
+        model: Any,
+        inputs: dict[str, torch.Tensor],
+        implementation: str,
+        dtype: torch.dtype | None,
+        steps: int = STEPS,
+    ) -> None:
         model = copy.deepcopy(model)
         model.set_attn_implementation(implementation)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)

@@ -81,7 +81,7 @@ _BODIES: dict[str, list[str]] = {
         "global_store_short v1, v3, s[8:9]",
     ],
     "masked": ["s_mov_b64 exec, 0xff", "global_load_dword v4, v1, s[8:9]"],
-}  # fmt: skip
+}
 
 
 @cache

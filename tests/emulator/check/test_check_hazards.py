@@ -144,9 +144,13 @@ if rows.arch() == "gfx950":
         "swap_exec": ("v_cmpx_eq_u32 vcc, v1, v1", _SWAP, 0, 4, "writes exec, then v_permlane16_swap"),
         "f64_overwrite": (_MFMA_F64, "v_mov_b32 v16, 0", 0, 11, "another instruction overwrites it"),
         "f64_other_c": (
-            _MFMA_F64, "v_mfma_f64_16x16x4f64 v[48:55], v[4:5], v[6:7], v[18:25]", 0, 17, "some of it as C",
+            _MFMA_F64,
+            "v_mfma_f64_16x16x4f64 v[48:55], v[4:5], v[6:7], v[18:25]",
+            0,
+            17,
+            "some of it as C",
         ),
-    }  # fmt: skip
+    }
     _CASES |= small_float_waits.matrix_cases() | small_float_waits.conversion_cases()
 if rows.arch() != "gfx90a":
     _CASES["m0_global_load_lds"] = ("s_mov_b32 m0, 0", "global_load_lds_dword v1, s[8:9]", 1, 1, "writes m0")

@@ -16,8 +16,12 @@ _STORE = ["global_store_dword v1, v1, s[8:9] offset:256"]  # wave 0: what wave 1
 _STORE_HERE = ["global_store_dword v1, v1, s[8:9]"]
 _LOAD = ["global_load_dword v2, v1, s[8:9]", _DRAIN]
 _LOAD_AHEAD = ["global_load_dword v2, v1, s[8:9] offset:256", _DRAIN]
-_FLAT_STORE = ["v_mov_b32 v7, s9", "v_add_co_u32 v6, vcc, s8, v1", "s_nop 4",
-               "flat_store_dword v[6:7], v1 offset:256"]  # fmt: skip
+_FLAT_STORE = [
+    "v_mov_b32 v7, s9",
+    "v_add_co_u32 v6, vcc, s8, v1",
+    "s_nop 4",
+    "flat_store_dword v[6:7], v1 offset:256",
+]
 _BUFFER_STORE = "buffer_store_dword v1, v1, s[4:7], 0 offen offset:256"
 _BUFFER_LOAD = ["buffer_load_dword v2, v1, s[4:7], 0 offen", _DRAIN]
 _SCALAR = ["s_load_dword s12, s[8:9], 0x100", "s_waitcnt lgkmcnt(0)"]
@@ -66,8 +70,9 @@ _CASES: dict[str, tuple[list[str], str, list[str]]] = {
     "wrong_counter": (
         _meet(_STORE, ["s_waitcnt lgkmcnt(0)", _BARRIER], _LOAD),
         _WAIT,
-        _meet([*_STORE, "global_load_dword v3, v1, s[8:9] offset:2048"],
-              ["s_waitcnt vmcnt(1)", _BARRIER], _LOAD),
+        _meet(
+            [*_STORE, "global_load_dword v3, v1, s[8:9] offset:2048"], ["s_waitcnt vmcnt(1)", _BARRIER], _LOAD
+        ),
     ),
     "two_barriers": (
         _meet(_STORE, [_BARRIER, _BARRIER], _LOAD),
@@ -97,14 +102,16 @@ _CASES: dict[str, tuple[list[str], str, list[str]]] = {
     "one_byte": (
         _meet([*_STORE, _DRAIN], [], ["v_mov_b32 v3, -1", "global_store_byte v1, v3, s[8:9] offset:3"]),
         _RACE + "lane 0: store of 1 bytes writes ",
-        _meet(["global_store_short v1, v1, s[8:9] offset:256", _DRAIN], [],
-              ["global_store_short v1, v1, s[8:9] offset:2"]),
+        _meet(
+            ["global_store_short v1, v1, s[8:9] offset:256", _DRAIN],
+            [],
+            ["global_store_short v1, v1, s[8:9] offset:2"],
+        ),
     ),
     "one_lane": (
         _meet([*_STORE, _DRAIN], [], [*_LAST_LANE, *_LOAD]),
         _RACE + r"lane 63: load of 4 bytes reads 0x\w+, which wave 0 \(lane 63\) stores",
-        _meet([*_STORE, _DRAIN], [],
-              [*_LAST_LANE, "global_load_dword v2, v1, s[8:9] offset:4", _DRAIN]),
+        _meet([*_STORE, _DRAIN], [], [*_LAST_LANE, "global_load_dword v2, v1, s[8:9] offset:4", _DRAIN]),
     ),
     "scalar_load_of_another": (
         _meet([*_STORE, _DRAIN], [], _SCALAR),
@@ -116,19 +123,23 @@ _CASES: dict[str, tuple[list[str], str, list[str]]] = {
         r"wave 0, .*missing wait: lane -1: load .* which wave 0 \(lane 0\) stores .* the scalar cache is",
         [*_STORE, _DRAIN, *_SCALAR],
     ),
-}  # fmt: skip
+}
 _FLAG = "global_atomic_add v5, v4, v3, s[8:9] offset:2048 " + RETURN
 # These look like the cases above but are right.
 _FINE = {
     "own_store": [*_STORE_HERE, *_LOAD],
-    "atomics": [*_ONE, "global_atomic_add v4, v3, s[8:9]",
-                "global_atomic_add v5, v4, v3, s[8:9] " + RETURN, _DRAIN],
+    "atomics": [
+        *_ONE,
+        "global_atomic_add v4, v3, s[8:9]",
+        "global_atomic_add v5, v4, v3, s[8:9] " + RETURN,
+        _DRAIN,
+    ],
     "flag": [*_ONE, *_meet([*_STORE, _DRAIN, _FLAG], [], [_FLAG, _DRAIN, *_LOAD])],
     "read_by_all": [*_ONE, "global_load_dword v2, v4, s[8:9] offset:256", _DRAIN, *_SCALAR],
     "each_its_own": [*_STORE_HERE, _BARRIER, *_LOAD, *_STORE_HERE],
     "the_same_value": ["v_mov_b32 v5, 1.0", *_ONE, "global_store_dword v4, v5, s[8:9]"],
     "ended": [*only(0, "@a", [*_STORE, "s_endpgm"]), _BARRIER, *only(1, "@b", _LOAD)],
-}  # fmt: skip
+}
 _KERNELS = Kernels(
     {f"{n}_bad": c[0] for n, c in _CASES.items()} | {f"{n}_good": c[2] for n, c in _CASES.items()} | _FINE
 )

@@ -124,16 +124,24 @@ SEQUENCES = [
 ]
 _MASKS = "rV"  # the last letters of those about masks
 _FORWARDED = [
-    *("p" + one + "e" + two + "q" + gap + "a" for one, two, gap in itertools.product(
-        ["", "v", "vv", "vvv", "s"], ["", "v", "vv", "vvv", "m"], ["", "vvvv", "vvvvv"])),
+    *(
+        "p" + one + "e" + two + "q" + gap + "a"
+        for one, two, gap in itertools.product(
+            ["", "v", "vv", "vvv", "s"], ["", "v", "vv", "vvv", "m"], ["", "vvvv", "vvvvv"]
+        )
+    ),
     *("pqa", "pqea", "epqa", "qvepa", "peqb", "peqgvvvva", "peqla", "pleqa", "pevqsa", "peepa", "pepqa"),
     *("peqea", "pqepa", "phqa", "pvhqa", "phqb", "pqha"),
-]  # fmt: skip
+]
 _REWRITTEN = [
-    *(mask + gap + write + read for (mask, write, read), gap in itertools.product(
-        ["ckr", "cjr", "CKV", "cKV", "Ckr"], ["", "v", "S", "L", "s", "g", "vv", "n"])),
+    *(
+        mask + gap + write + read
+        for (mask, write, read), gap in itertools.product(
+            ["ckr", "cjr", "CKV", "cKV", "Ckr"], ["", "v", "S", "L", "s", "g", "vv", "n"]
+        )
+    ),
     *("kr", "cr", "ckvr", "ckSr", "cckr", "Sckr", "ckmr", "cekr"),
-]  # fmt: skip
+]
 if not NARROW:
     SEQUENCES += _FORWARDED + (_REWRITTEN if GENERATION < 12 else [])  # gfx12: test_check_scalars
 
@@ -151,8 +159,10 @@ def _mended() -> dict[str, bool]:
     command += [] if NARROW else ["-mattr=+wavefrontsize64,-wavefrontsize32"]
     done = subprocess.run(
         [*command, "-run-pass=post-RA-hazard-rec", "-x", "mir", "-", "-o", "-"],
-        input=bodies, capture_output=True, text=True,
-    )  # fmt: skip
+        input=bodies,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[:3000]
     found = {}
     for part in done.stdout.split("\n---\n"):

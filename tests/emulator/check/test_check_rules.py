@@ -109,8 +109,12 @@ def _move(d: int, s: int) -> _Inst:
     return _Inst("V_MOV_B32_e32", f"v_mov_b32 v{d}, v{s}")
 
 
-_DIV_FMAS = _Inst("V_DIV_FMAS_F32_e64", "v_div_fmas_f32 v2, v1, v1, v1",
-                  "0, 0, implicit $mode, implicit $vcc, implicit $exec", modifiers=True)  # fmt: skip
+_DIV_FMAS = _Inst(
+    "V_DIV_FMAS_F32_e64",
+    "v_div_fmas_f32 v2, v1, v1, v1",
+    "0, 0, implicit $mode, implicit $vcc, implicit $exec",
+    modifiers=True,
+)
 _CMP = _Inst("V_CMP_EQ_U32_e64", "v_cmp_eq_u32 vcc, v1, v1")
 _FIRST_LANE = _Inst("V_READFIRSTLANE_B32", "v_readfirstlane_b32 s12, v1")
 _CMPX = _Inst("V_CMPX_EQ_U32_e64", "v_cmpx_eq_u32 vcc, v1, v1", "implicit-def $exec, implicit $exec")
@@ -143,8 +147,9 @@ def _load(d: int) -> _Inst:
     return _Inst("GLOBAL_LOAD_DWORD_SADDR", f"global_load_dword v{d}, v1, s[8:9]", _CACHE)
 
 
-_SETREG = _Inst("S_SETREG_IMM32_B32", "s_setreg_imm32_b32 0x1801, 0",
-                "implicit-def $mode, implicit $mode", stores=True)  # fmt: skip
+_SETREG = _Inst(
+    "S_SETREG_IMM32_B32", "s_setreg_imm32_b32 0x1801, 0", "implicit-def $mode, implicit $mode", stores=True
+)
 # name: producer, perhaps one between, consumer.
 _PAIRS: dict[str, tuple[_Inst, ...]] = {
     "vmem_offset": (_FIRST_LANE, _buffer("DWORD", "v1", "s12")),
@@ -236,8 +241,10 @@ def _recognised(functions: dict[str, str]) -> str:
     command = [tool("llc"), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={rows.arch()}"]
     done = subprocess.run(
         [*command, "-run-pass=post-RA-hazard-rec", "-x", "mir", "-", "-o", "-"],
-        input=text, capture_output=True, text=True,
-    )  # fmt: skip
+        input=text,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[:3000]
     return done.stdout
 

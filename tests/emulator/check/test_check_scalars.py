@@ -28,8 +28,9 @@ pytestmark = pytest.mark.skipif(rows.arch() != "gfx1201" or not NARROW, reason="
 # Only LLVM 20 counts scalar instructions, 10 before one that reads and 11 before a VALU one.
 EXPIRED = {
     f"VS{'x' * n}{use}": SA if n < enough else ""
-    for use, enough in (("r", 10), ("V", 11)) for n in (enough - 1, enough)
-}  # fmt: skip
+    for use, enough in (("r", 10), ("V", 11))
+    for n in (enough - 1, enough)
+}
 
 
 # A raw resource for `b`.
@@ -77,8 +78,10 @@ def test_what_llvm_waits_for() -> None:
     command = [str(_newer_llc()), "-mtriple=amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
     done = subprocess.run(
         [*command, "-run-pass=amdgpu-wait-sgpr-hazards", "-x", "mir", "-", "-o", "-"],
-        input=machine_ir(), capture_output=True, text=True,
-    )  # fmt: skip
+        input=machine_ir(),
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[:3000]
     found = {}
     for part in done.stdout.split("\n---\n"):

@@ -62,9 +62,13 @@ def test_values() -> None:
     """Each is taken; an empty one is as good as none."""
     level = next(level for level in "234" if levels.is_built(level))
     done = run(
-        FMHA_EMU_DEVICES="3", FMHA_EMU_MEMORY="1000000", FMHA_EMU_LEVEL=level, FMHA_EMU_THREADS="2",
-        FMHA_EMU_MAX_INSTRUCTIONS="", FMHA_EMU_QUIET="",
-    )  # fmt: skip
+        FMHA_EMU_DEVICES="3",
+        FMHA_EMU_MEMORY="1000000",
+        FMHA_EMU_LEVEL=level,
+        FMHA_EMU_THREADS="2",
+        FMHA_EMU_MAX_INSTRUCTIONS="",
+        FMHA_EMU_QUIET="",
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["3", "1000000", f"x86-64-v{level}", "0"]
 

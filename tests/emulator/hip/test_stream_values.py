@@ -26,9 +26,13 @@ def wait(
     kind = _TYPES[bits][0]
     all_bits = (1 << bits) - 1
     return status(
-        f"hipStreamWaitValue{bits}", stream.pointer, c.c_void_p(address), kind(value), c.c_uint(flags),
+        f"hipStreamWaitValue{bits}",
+        stream.pointer,
+        c.c_void_p(address),
+        kind(value),
+        c.c_uint(flags),
         kind(all_bits if mask is None else mask),
-    )  # fmt: skip
+    )
 
 
 def write(stream: Stream | None, address: int, value: int, bits: int = 64) -> int:

@@ -33,18 +33,20 @@ def _bfloats() -> None:
         f"{name}_e64 v3, -v2": every << U32(16) ^ U32(0x80000000),
         f"{name}_e64 v3, |v2|": every << U32(16) & U32(0x7FFFFFFF),
         f"{name}_sdwa v3, v2 {whole} src0_sel:WORD_1": np.full_like(every, 0x5A5A0000),
-        f"{name}_sdwa v3, -v2 {whole} src0_sel:BYTE_0":
-            (every & U32(255)) << U32(16) ^ U32(0x80000000),
+        f"{name}_sdwa v3, -v2 {whole} src0_sel:BYTE_0": (every & U32(255)) << U32(16) ^ U32(0x80000000),
         f"{name}_sdwa v3, v2 dst_sel:WORD_1 dst_unused:UNUSED_PAD src0_sel:WORD_0": np.zeros_like(every),
         f"{name}_dpp v3, v2 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf": (every ^ U32(1)) << U32(16),
-        f"{name}_dpp v3, -|v2| row_shr:1 row_mask:0xf bank_mask:0xf bound_ctrl:0":
-            np.where(every & U32(15), every - U32(1), 0).astype(U32) << U32(16) | U32(0x80000000),
+        f"{name}_dpp v3, -|v2| row_shr:1 row_mask:0xf bank_mask:0xf bound_ctrl:0": np.where(
+            every & U32(15), every - U32(1), 0
+        ).astype(U32)
+        << U32(16)
+        | U32(0x80000000),
         f"{name}_e32 v3, 1.0": np.full_like(every, 0x3F800000),
         f"{name}_e32 v3, 0.15915494": np.full_like(every, 0x3E220000),
         f"{name}_e32 v3, -4.0": np.full_like(every, 0xC0800000),
         f"{name}_e32 v3, 64": np.full_like(every, 64 << 16),
         f"{name}_e32 v3, 0x4248": np.full_like(every, 0x42480000),
-    }  # fmt: skip
+    }
     for line, want in forms.items():
 
         def check(result: Result, want: Words = want) -> None:
@@ -90,8 +92,11 @@ def _dot2() -> None:
             x, y = ((v << U32(16)).view(np.float32).astype(np.float64) for v in (left, b))
             want, bound = (x * y).sum(0) + start, 3 * 2.0**-24 * (np.abs(x * y).sum(0) + np.abs(start))
 
-            def check(result: Result, want: NDArray[np.float64] = want,
-                      bound: NDArray[np.float64] = bound * (spread > 0)) -> None:  # fmt: skip
+            def check(
+                result: Result,
+                want: NDArray[np.float64] = want,
+                bound: NDArray[np.float64] = bound * (spread > 0),
+            ) -> None:
                 assert (np.abs(result["v3"][0].view(np.float32) - want) <= bound).all()
 
             word = int(halves(a)[0, 0])

@@ -44,9 +44,13 @@ def _swaps() -> None:
             name = f"v_permlane{row}_swap_b32"
             options = " bound_ctrl:1 fi:1" * (form == "_e64")
             SUITE.add(
-                f"{name}{form}-{mask:x}", [f"{name}{form} v2, v3{options}"], ["v2", "v3"], check,
-                {"v2": X, "v3": Y}, {"exec": mask},
-            )  # fmt: skip
+                f"{name}{form}-{mask:x}",
+                [f"{name}{form} v2, v3{options}"],
+                ["v2", "v3"],
+                check,
+                {"v2": X, "v3": Y},
+                {"exec": mask},
+            )
 
 
 def _elements(run: Array, bits: int) -> list[int]:

@@ -90,11 +90,15 @@ def _block_loads() -> None:
     for m0 in _BLOCKS:
         there = np.array([m0 >> i & 1 for i in range(32)], bool)[:, None] & ON
         SUITE.add(
-            f"{name}-{m0:x}", [f"{name} v[40:71], v2, s[70:71] offset:4", WAIT], ["v[40:71]"],
+            f"{name}-{m0:x}",
+            [f"{name} v[40:71], v2, s[70:71] offset:4", WAIT],
+            ["v[40:71]"],
             _equal("v[40:71]", np.where(there, dwords, old)),
-            {"v2": (LANE * 128).astype(_U), "v3": 0, "v[40:71]": old}, {"exec": HOLES, "m0": m0},
-            memory, covers=[name],
-        )  # fmt: skip
+            {"v2": (LANE * 128).astype(_U), "v3": 0, "v[40:71]": old},
+            {"exec": HOLES, "m0": m0},
+            memory,
+            covers=[name],
+        )
 
 
 def _block_over_address() -> None:
@@ -114,10 +118,14 @@ def _block_stores() -> None:
         for n in range(32):
             want[ON, n] = data[n, ON] if m0 >> n & 1 else want[ON, n]
         SUITE.add(
-            f"{name}-{m0:x}", [f"{name} v2, v[40:71], s[70:71] offset:-8", WAIT], [],
+            f"{name}-{m0:x}",
+            [f"{name} v2, v[40:71], s[70:71] offset:-8", WAIT],
+            [],
             memory_is(want.reshape(-1)),
-            {"v2": (LANE * 128 + 8).astype(_U), "v[40:71]": data}, {"exec": HOLES, "m0": m0}, MEMORY,
-        )  # fmt: skip
+            {"v2": (LANE * 128 + 8).astype(_U), "v[40:71]": data},
+            {"exec": HOLES, "m0": m0},
+            MEMORY,
+        )
 
 
 def _private_blocks() -> None:

@@ -76,13 +76,16 @@ def _arithmetic() -> None:
                   _checked(fp.fma(a, b, c), kind, [a, b, c]), {}, sin)  # fmt: skip
         for name, fn in PREDICATES.items():
             found = fn(a, b).astype(int).tolist()
-            SUITE.add(f"s_cmp_{name}_{kind}", [f"s_cmp_{name}_{kind} s4, s6"], [], check(None, None, found),
-                      {}, sin)  # fmt: skip
+            SUITE.add(
+                f"s_cmp_{name}_{kind}", [f"s_cmp_{name}_{kind} s4, s6"], [], check(None, None, found), {}, sin
+            )
     a, b = _values(["f32", "f32"], 1)
     k = np.full_like(a, np.float32(np.pi))
     sin = {"s4": _bits(a), "s6": _bits(b)}
-    for name, operands, order in (("s_fmaak_f32", "s4, s6, 0x40490fdb", (a, b, k)),
-                                  ("s_fmamk_f32", "s4, 0x40490fdb, s6", (a, k, b))):  # fmt: skip
+    for name, operands, order in (
+        ("s_fmaak_f32", "s4, s6, 0x40490fdb", (a, b, k)),
+        ("s_fmamk_f32", "s4, 0x40490fdb, s6", (a, k, b)),
+    ):
         SUITE.add(
             name, [f"{name} s10, {operands}"], ["s10"], _checked(fp.fma(*order), "f32", [a, b]), {}, sin
         )

@@ -257,8 +257,10 @@ def test_lds_of_every_width() -> None:
         lds=2048,
     )
     assert record["counted"]["lds"] == {
-        "read_bytes": 512 + 256 + 64 + 512, "write_bytes": 1024 + 32 + 256 + 256, "atomic_bytes": 128 + 256,
-    }  # fmt: skip
+        "read_bytes": 512 + 256 + 64 + 512,
+        "write_bytes": 1024 + 32 + 256 + 256,
+        "atomic_bytes": 128 + 256,
+    }
 
 
 def test_loads_to_lds_are_lds_writes() -> None:

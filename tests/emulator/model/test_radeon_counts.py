@@ -90,9 +90,13 @@ def counts(arch: str) -> Any:
     if not built_for(arch):
         pytest.skip(f"the library was built without kernels for {arch}")
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
         env=os.environ | {"FMHA_EMU_ARCH": arch, "FMHA_EMU_CHECKS": "none", "PYFA_ROCM_DEVICE": "emulator"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout)
 
@@ -160,8 +164,11 @@ def test_bench(arch: str) -> None:
         return subprocess.run(
             [sys.executable, "-m", "pyfa_rocm", "bench", "--model", card, "--json", *options],
             env=os.environ | {"FMHA_EMU_ARCH": arch, "PYFA_ROCM_DEVICE": "emulator"},
-            cwd=ROOT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     done = bench("--seqlens", "512", "--hdims", "64", "--direction", "forward")
     assert done.returncode == 0, done.stderr[-4000:]

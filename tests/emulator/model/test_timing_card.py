@@ -150,8 +150,11 @@ def test_l1_serves_the_second_wave() -> None:
         for i, e in events["instructions"].items()
         if e["text"].startswith("s_waitcnt vmcnt(0)") and int(i) == max(events["instruction"]) - 1
     ]
-    stalled = {w: s for w, i, s in zip(events["wave"], events["instruction"], events["stalled"], strict=True)
-               if i == wait}  # fmt: skip
+    stalled = {
+        w: s
+        for w, i, s in zip(events["wave"], events["instruction"], events["stalled"], strict=True)
+        if i == wait
+    }
     assert 4000 // SLOT <= stalled[0] + 2 <= 4000 // SLOT + 8
     assert 400 // SLOT <= stalled[1] + 2 <= 400 // SLOT + 8
 

@@ -79,9 +79,9 @@ def _memory_line(row: rows.RowInfo, r: random.Random) -> str:
     kind = row.dst if "load" in row.flags else row.srcs[0]
     width, bank = _WIDTHS.get(kind, 1), r.choice("vvva")
     step = 1 if "byte" in n else 2 if "short" in n else 8 if "x2" in n or "f64" in n else 4
-    at = {
-        "GLOBAL": (_OWN, "s[70:71]"), "FLAT": (_FLAT,), "SCRATCH": (_PRIVATE, "off"), "MUBUF": (),
-    }[row.format]  # fmt: skip
+    at = {"GLOBAL": (_OWN, "s[70:71]"), "FLAT": (_FLAT,), "SCRATCH": (_PRIVATE, "off"), "MUBUF": ()}[
+        row.format
+    ]
     offset = step * r.randrange(48 // step + 1)
     tail = f" offset:{offset}" if offset else ""
     data = _registers(r, bank, width)
@@ -154,8 +154,10 @@ class Writer:
         """Wait for what is on its way to these registers, and perhaps for more."""
         counts = [self._count(q, touched) for q in (self.vector, self.other)]
         if self.r.random() < 0.05:
-            counts = [min(c, self.r.randrange(len(q) + 1)) for c, q in
-                      zip(counts, (self.vector, self.other), strict=True)]  # fmt: skip
+            counts = [
+                min(c, self.r.randrange(len(q) + 1))
+                for c, q in zip(counts, (self.vector, self.other), strict=True)
+            ]
         mixed = any(f.unordered for f in self.vector)
         if mixed and (counts[0] < len(self.vector) or counts[1] < len(self.other)):
             self.settle()

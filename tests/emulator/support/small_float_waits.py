@@ -40,15 +40,17 @@ def matrix_cases() -> dict[str, Pair]:
                     f"{name}_store": (first, "global_store_dword v1, v48, s[8:9]", 0, passes + 4, read),
                     f"{name}_overwrite": (first, "v_mov_b32 v49, 0", 0, passes + 4, read),
                     f"{name}_c": (first, "v_mov_b32 v65, 0", 0, passes - 1, "an MFMA reads v[64:"),
-                    f"{name}_to_a": (
-                        first, consumer.format(a="48:51", c="88:91", s=28), 0, passes + 4, read,
-                    ),
+                    f"{name}_to_a": (first, consumer.format(a="48:51", c="88:91", s=28), 0, passes + 4, read),
                     f"{name}_to_scale": (
-                        first, consumer.format(a="32:35", c="88:91", s=49), 0, passes + 4, read,
+                        first,
+                        consumer.format(a="32:35", c="88:91", s=49),
+                        0,
+                        passes + 4,
+                        read,
                     ),
                     f"{name}_to_c": (first, consumer.format(a="32:35", c="50:53", s=28), 0, passes + 2, read),
                     f"{name}_same_c": (matrix(shape, types, 48, 48, scale=scale),) * 2 + (0, 0, ""),
-                }  # fmt: skip
+                }
     last = consumer.format(a="32:35", c="88:91", s=28)
     wrote = "VALU instruction writes v"
     cases |= {

@@ -63,13 +63,16 @@ _ONLY_GFX10 = _OF_GFX10 | {
     **{f"{s}_atomic_sub_clamp_u32": f"{s}_atomic_csub" for s in _SPACES},
     **{
         f"s_{a}_not{i}_{b}exec_b{bits}": f"s_{a}n{i + 1}_{b}exec_b{bits}"
-        for a in ("and", "or") for i in (0, 1) for b in ("save", "wr") for bits in (32, 64)
+        for a in ("and", "or")
+        for i in (0, 1)
+        for b in ("save", "wr")
+        for bits in (32, 64)
     },
     **{f"global_{n}_addtid_b32": f"global_{n}_dword_addtid" for n in ("load", "store")},
     "s_set_inst_prefetch_distance": "s_inst_prefetch",
     "v_fmac_dx9_zero_f32": "v_fmac_legacy_f32",
     "v_fma_dx9_zero_f32": "v_fma_legacy_f32",
-}  # fmt: skip
+}
 _OF_BOTH = (
     _MEMORY
     | _OF_GFX10
@@ -96,9 +99,11 @@ _OF_BOTH = (
 )
 _OF_BOTH |= {
     f"{b}_{n}_format_d16{half}_{c}": f"{b}_{n}_d16{half}_format_{c}"
-    for b in ("buffer", "tbuffer") for n in ("load", "store") for half in ("", "_hi")
+    for b in ("buffer", "tbuffer")
+    for n in ("load", "store")
+    for half in ("", "_hi")
     for c in ("x", "xy", "xyz", "xyzw")
-}  # fmt: skip
+}
 _OF_BOTH |= {f"v_cvt_pknorm_{t}": f"v_cvt_pk_norm_{t}" for t in ("i16_f16", "i16_f32", "u16_f16", "u16_f32")}
 _OF_BOTH |= {f"v_{c}_tru_{t}": f"v_{c}_t_{t}" for c in ("cmp", "cmpx") for t in ("f16", "f32", "f64")}
 _OF_GFX12 = (

@@ -69,8 +69,12 @@ def test_oracle_is_the_derivative(feature: str) -> None:
     dout = rng.standard_normal((2, 5, 4, 16))
     keep = rng.random((2, 4, 5, 7)) < 0.8
     features: dict[str, Any] = {
-        "softmax_scale": 0.4, "causal": True, "window_size": (4, -1), "keep": keep, "keep_scale": 1.25,
-    }  # fmt: skip
+        "softmax_scale": 0.4,
+        "causal": True,
+        "window_size": (4, -1),
+        "keep": keep,
+        "keep_scale": 1.25,
+    }
     features |= {"softcap": 1.5} if feature == "softcap" else {}
     features |= {"alibi_slopes": np.full(4, 0.3)} if feature == "alibi" else {}
     arrays = [q, k, v, *([rng.standard_normal((2, 1, 5, 7))] if feature == "bias" else [])]
@@ -307,11 +311,14 @@ def test_random(schedule: str, case: Case, data: st.DataObject) -> None:
         case = replace(case, dropout=replace(case.dropout, randval=False))
     ask = data.draw(
         st.builds(
-            Ask, grad_dtype=st.sampled_from(("", "float32")), accumulate=st.booleans(),
-            deterministic=st.booleans(), dbias=st.booleans(),
+            Ask,
+            grad_dtype=st.sampled_from(("", "float32")),
+            accumulate=st.booleans(),
+            deterministic=st.booleans(),
+            dbias=st.booleans(),
             layouts=st.tuples(layouts, layouts, layouts, layouts),
         )
-    )  # fmt: skip
+    )
     assume(kernels(case, dbias=ask.dbias))
     with wave_order(schedule):
         run_backward(case, ask)

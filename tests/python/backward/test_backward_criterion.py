@@ -140,9 +140,13 @@ def _ours(inputs: Inputs, dout: npt.NDArray[Any], options: dict[str, Any]) -> di
 
 
 def _judge(
-    inputs: Inputs, dout: npt.NDArray[Any], ours: dict[str, Float64], masked: dict[str, Any],
-    options: dict[str, Any], scores: Scores,
-) -> None:  # fmt: skip
+    inputs: Inputs,
+    dout: npt.NDArray[Any],
+    ours: dict[str, Float64],
+    masked: dict[str, Any],
+    options: dict[str, Any],
+    scores: Scores,
+) -> None:
     """Assert that each result is as near to the exact one as the criterion asks."""
     q, k, v = inputs
     want = attention(q, k, v, numerics=EXACT, **options)
@@ -207,10 +211,11 @@ def test_at_most_twice_the_formula(
 def _drops(dtype: str) -> bool:
     """Return whether a backward kernel of this type has dropout without a bias."""
     return any(
-        row["arch"] == this_arch() and DTYPE_OF[row["dtype"]] == dtype
+        row["arch"] == this_arch()
+        and DTYPE_OF[row["dtype"]] == dtype
         and (row["optional"] or (row["dropout"] and not row["bias"]))
         for row in rows("bwd")
-    )  # fmt: skip
+    )
 
 
 def _ours_packed(

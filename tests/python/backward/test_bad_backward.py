@@ -117,9 +117,11 @@ def _gradients(p: BwdParams, tensors: dict[str, Any]) -> dict[str, Any]:
         options["keep_scale"] = philox.keep_scale(f.p_drop)
     with np.errstate(all="ignore"):
         return gradients(
-            *(tensors[name] for name in INPUTS), softmax_scale=f.softmax_scale,
-            numerics=numerics_of(f.dtype, arch=this_arch()), **options,
-        )  # fmt: skip
+            *(tensors[name] for name in INPUTS),
+            softmax_scale=f.softmax_scale,
+            numerics=numerics_of(f.dtype, arch=this_arch()),
+            **options,
+        )
 
 
 def _expected(arena: Arena, p: BwdParams) -> Callable[[Bytes, Any], None] | None:

@@ -79,9 +79,10 @@ def test_head_dims(row: Row) -> None:
 
 
 LAYOUTS = st.builds(
-    Layout, st.sampled_from(((0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 0, 1))),
+    Layout,
+    st.sampled_from(((0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 0, 1))),
     st.tuples(*(st.integers(0, 2) for _ in range(3)), st.sampled_from((0, 8, 16))),
-)  # fmt: skip
+)
 LENGTHS = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 400)), min_size=1, max_size=3)
 
 
@@ -95,10 +96,14 @@ def test_random(data: st.DataObject) -> None:
     least = row["hdim_least"] if row["hdim_step"] else row["hdim_q"]
     hdim = data.draw(st.integers(least // 8, row["hdim_q"] // 8)) * 8
     case = replace(
-        _case(row, lengths_q, lengths_k), hdim=hdim, hdim_v=min(hdim, row["hdim_v"]),
-        nhead_k=data.draw(st.integers(1, 3)), layouts=(*(data.draw(LAYOUTS) for _ in range(3)), Layout()),
-        seed=data.draw(st.integers(0, 999)), scale=data.draw(st.sampled_from((None, 0.02, 0.3))),
-    )  # fmt: skip
+        _case(row, lengths_q, lengths_k),
+        hdim=hdim,
+        hdim_v=min(hdim, row["hdim_v"]),
+        nhead_k=data.draw(st.integers(1, 3)),
+        layouts=(*(data.draw(LAYOUTS) for _ in range(3)), Layout()),
+        seed=data.draw(st.integers(0, 999)),
+        scale=data.draw(st.sampled_from((None, 0.02, 0.3))),
+    )
     ask = Ask(layouts=tuple(data.draw(LAYOUTS) for _ in range(4)))  # type: ignore[arg-type]
     with wave_order(data.draw(st.sampled_from(("round", "reverse", "random:1")))):
         _run(case, row, ask)

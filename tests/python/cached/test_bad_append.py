@@ -85,8 +85,10 @@ class Reading:
         dtype = dtype_of(p.dtype)
         self.inputs = {}
         for name, heads, hdim in (
-            ("q", p.nhead_q, p.hdim_q), ("k", p.nhead_k, p.hdim_q), ("v", p.nhead_k, p.hdim_v),
-        ):  # fmt: skip
+            ("q", p.nhead_q, p.hdim_q),
+            ("k", p.nhead_k, p.hdim_q),
+            ("v", p.nhead_k, p.hdim_v),
+        ):
             strided = getattr(p, name)
             if strided is not None and strided.data:
                 shape = (p.batch, p.seqlen, heads, hdim)

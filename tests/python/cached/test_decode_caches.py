@@ -135,9 +135,11 @@ def test_every_kernel(row: Row) -> None:
     """Each kernel over such caches, forced; test_decode.py has the others."""
     stored = "" if row["cache_dtype"] == row["dtype"] else DTYPE_OF[row["cache_dtype"]]
     p = Stored(
-        **fields_of(row), cache_dtype=stored, scales="page" if stored else "",
+        **fields_of(row),
+        cache_dtype=stored,
+        scales="page" if stored else "",
         v_vector=16 if row["layout"] == "vectors" else 0,
-    )  # fmt: skip
+    )
     run(replace(p, options={"kernel": number_of(Storing(p), row["name"])}))
 
 
@@ -151,9 +153,11 @@ def test_fp8(dtype: str, scales: str, page_size: int) -> None:
 @pytest.mark.parametrize("hdim", [(16, 16), (64, 64), (80, 48), (256, 192), (512, 512), (576, 512)])
 def test_fp8_head_dims(hdim: tuple[int, int]) -> None:
     for dtype in ("float16", "bfloat16"):
-        run(Stored(
-            dtype=dtype, cache_dtype=_FP8, scales="page", hdim=hdim[0], hdim_v=hdim[1], nhead_k=1, ratio=3
-        ))  # fmt: skip
+        run(
+            Stored(
+                dtype=dtype, cache_dtype=_FP8, scales="page", hdim=hdim[0], hdim_v=hdim[1], nhead_k=1, ratio=3
+            )
+        )
 
 
 @pytest.mark.parametrize("cache_dtype", ["", _FP8])

@@ -70,9 +70,12 @@ def test_beyond_4_gib(what: str) -> None:
     table = DeviceArray.from_numpy(np.array(far.pages, np.int32))
     strides = (far.stride_page, far.stride_token, _HDIM)
     cache = Cache(
-        "float16", max(far.pages) + 1, far.page_size, k=CacheTensor(pool.data, *strides),
+        "float16",
+        max(far.pages) + 1,
+        far.page_size,
+        k=CacheTensor(pool.data, *strides),
         v=CacheTensor(pool.data + 2 * _HDIM, *strides),
-    )  # fmt: skip
+    )
     if len(far.pages) > 1:
         cache.block_table, cache.max_pages, cache.stride_block_table = table.data, len(far.pages), 0
     else:

@@ -103,9 +103,7 @@ def test_refused_tensors(change: dict[str, int], said: str) -> None:
     _refused(changed, InvalidArgumentError, said)
 
 
-def _refused(
-    changed: Callable[[DecodeParams], DecodeParams], error: type[Exception], said: str
-) -> None:  # fmt: skip
+def _refused(changed: Callable[[DecodeParams], DecodeParams], error: type[Exception], said: str) -> None:
     """Neither run, nor asked about; and nothing is written."""
     decoding = Decoding(BASE)
     params = changed(decoding.params())

@@ -36,9 +36,13 @@ def types() -> list[tuple[str, str]]:
 def test_every_kernel(row: Row, interleaved: bool, rotary_float: bool) -> None:
     dtype, stored = DTYPE_OF[row["dtype"]], DTYPE_OF[row["o_dtype"]]
     case = replace(
-        BASE, dtype=dtype, cache_dtype=stored, interleaved=interleaved, rotary_float=rotary_float,
+        BASE,
+        dtype=dtype,
+        cache_dtype=stored,
+        interleaved=interleaved,
+        rotary_float=rotary_float,
         scales="page" if stored.startswith("float8") else "",
-    )  # fmt: skip
+    )
     appending = Appending(case)
     assert pyfa_rocm.fmha_kv_append_kernel(appending.params()).name == row["name"]
     appending.run()
@@ -128,16 +132,20 @@ def test_only_queries_need_no_cache() -> None:
         pyfa_rocm.fmha_kv_append(replace(Appending(BASE).params(), cache=None))
 
 
-@pytest.mark.parametrize(("change", "error", "said"), [
-    ({"hdim_v": 12}, UnsupportedError, "hdim_v = 12: append kernels take multiples of 8"),
-    ({"nhead_k": 0}, InvalidArgumentError, "nhead_k = 0: expected 1 or more"),
-    ({"dtype": "float32"}, UnsupportedError, "dtype = fp32: this build has no such kernel"),
-    ({"rotary": None}, InvalidArgumentError, "rotary.cos = NULL: expected a device pointer with q"),
-    ({"q": None}, InvalidArgumentError, "expected NULL without q"),
-    ({"seqlen": 1000}, InvalidArgumentError, "seqlen = 1000: expected at most cache->max_pages"),
-    ({"batch": 70000}, UnsupportedError, "batch = 70000: append kernels take at most 65535"),
-    ({"kernel": 2}, UnsupportedError, "kernel = 2: expected 0"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"hdim_v": 12}, UnsupportedError, "hdim_v = 12: append kernels take multiples of 8"),
+        ({"nhead_k": 0}, InvalidArgumentError, "nhead_k = 0: expected 1 or more"),
+        ({"dtype": "float32"}, UnsupportedError, "dtype = fp32: this build has no such kernel"),
+        ({"rotary": None}, InvalidArgumentError, "rotary.cos = NULL: expected a device pointer with q"),
+        ({"q": None}, InvalidArgumentError, "expected NULL without q"),
+        ({"seqlen": 1000}, InvalidArgumentError, "seqlen = 1000: expected at most cache->max_pages"),
+        ({"batch": 70000}, UnsupportedError, "batch = 70000: append kernels take at most 65535"),
+        ({"kernel": 2}, UnsupportedError, "kernel = 2: expected 0"),
+    ],
+    ids=str,
+)
 def test_refusals(change: dict[str, Any], error: type[Exception], said: str) -> None:
     appending = Appending(BASE)
     with pytest.raises(error) as caught:
@@ -202,11 +210,14 @@ def test_nothing_to_append_to_vectors(change: dict[str, Any]) -> None:
     pyfa_rocm.fmha_kv_append(params)
 
 
-@pytest.mark.parametrize(("stride", "value", "said"), [
-    ("stride_token", 132, "cache->k.stride_token = 132: expected a multiple of 8 elements"),
-    ("stride_page", -8, "cache->k.stride_page = -8: expected 0 or more"),
-    ("stride_head", 0, "cache->k.stride_head = 0: its elements overlap one another"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("stride", "value", "said"),
+    [
+        ("stride_token", 132, "cache->k.stride_token = 132: expected a multiple of 8 elements"),
+        ("stride_page", -8, "cache->k.stride_page = -8: expected 0 or more"),
+        ("stride_head", 0, "cache->k.stride_head = 0: its elements overlap one another"),
+    ],
+)
 def test_refused_strides(stride: str, value: int, said: str) -> None:
     appending = Appending(BASE)
     params = appending.params()
@@ -218,13 +229,17 @@ def test_refused_strides(stride: str, value: int, said: str) -> None:
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"dim": 24}, "rotary.dim = 24: expected a multiple of 16 up to hdim_q = 64"),
-    ({"dim": 80}, "rotary.dim = 80: expected a multiple of 16 up to hdim_q = 64"),
-    ({"sin": 0}, "rotary.sin = NULL, but rotary.cos is set: expected both or neither"),
-    ({"dtype": "bfloat16"}, "rotary.dtype = bf16: expected 0, dtype = fp16, or FMHA_FP32"),
-    ({"positions": 0}, "rotary.positions = 0: expected 1 or more"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dim": 24}, "rotary.dim = 24: expected a multiple of 16 up to hdim_q = 64"),
+        ({"dim": 80}, "rotary.dim = 80: expected a multiple of 16 up to hdim_q = 64"),
+        ({"sin": 0}, "rotary.sin = NULL, but rotary.cos is set: expected both or neither"),
+        ({"dtype": "bfloat16"}, "rotary.dtype = bf16: expected 0, dtype = fp16, or FMHA_FP32"),
+        ({"positions": 0}, "rotary.positions = 0: expected 1 or more"),
+    ],
+    ids=str,
+)
 def test_refused_rotary(change: dict[str, Any], said: str) -> None:
     appending = Appending(BASE)
     params = appending.params()

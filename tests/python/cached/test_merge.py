@@ -124,13 +124,17 @@ def test_parts_of_no_weight_are_not_read() -> None:
     assert (lse == 300.0).all()
 
 
-@pytest.mark.parametrize("change", [
-    {"inner": True},
-    {"layouts": (Layout((0, 2, 1)), Layout((1, 0, 2), (0, 3, 0, 8)))},
-    {"layouts": (Layout((2, 1, 0), (0, 1, 1, 16)), Layout((2, 0, 1)))},
-    {"batch": 1, "seqlen": 300, "nhead": 1},
-    {"batch": 70, "seqlen": 1, "nhead": 5, "hdim": 32},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inner": True},
+        {"layouts": (Layout((0, 2, 1)), Layout((1, 0, 2), (0, 3, 0, 8)))},
+        {"layouts": (Layout((2, 1, 0), (0, 1, 1, 16)), Layout((2, 0, 1)))},
+        {"batch": 1, "seqlen": 300, "nhead": 1},
+        {"batch": 70, "seqlen": 1, "nhead": 5, "hdim": 32},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_layouts(change: dict[str, Any], accumulate: bool) -> None:
     run_merge(replace(BASE, accumulate=accumulate, **change))
@@ -159,10 +163,13 @@ def test_nothing_to_merge(change: dict[str, int]) -> None:
 @pytest.mark.parametrize("schedule", ["reverse", "random:1"])
 @settings(max_examples=EXAMPLES)
 @given(
-    sizes=st.tuples(*(st.integers(1, n) for n in (40, 3, 20, 5, 20))), types=st.sampled_from(TYPES),
-    where=st.tuples(layouts, layouts), flags=st.tuples(*[st.booleans()] * 3),
-    spread=st.sampled_from((0.0, 1.0, 30.0)), seed=st.integers(0, 2**20),
-)  # fmt: skip
+    sizes=st.tuples(*(st.integers(1, n) for n in (40, 3, 20, 5, 20))),
+    types=st.sampled_from(TYPES),
+    where=st.tuples(layouts, layouts),
+    flags=st.tuples(*[st.booleans()] * 3),
+    spread=st.sampled_from((0.0, 1.0, 30.0)),
+    seed=st.integers(0, 2**20),
+)
 def test_random(
     schedule: str, sizes: tuple[int, ...], types: tuple[str, str], where: tuple[Layout, Layout],
     flags: tuple[bool, ...], spread: float, seed: int,
@@ -247,14 +254,18 @@ def test_refusals(change: dict[str, Any], error: type[Exception], said: str) -> 
     assert merging.o.unchanged()
 
 
-@pytest.mark.parametrize(("field", "change", "said"), [
-    ("o_parts", {"stride_part": -8}, "o_parts.stride_part = -8: expected 0 or more"),
-    ("o_parts", {"stride_part": 1004}, "o_parts.stride_part = 1004: expected a multiple of 8 elements"),
-    ("o_parts", {"stride_head": 68}, "o_parts.stride_head = 68: expected a multiple of 8 elements"),
-    ("lse_parts", {"data": 0}, "lse_parts.data = NULL: expected a device pointer"),
-    ("o", {"stride_seqlen": 0}, "o.stride_seqlen = 0: its elements overlap one another"),
-    ("lse", {"stride_head": 2}, "lse.stride_head = 2: its elements overlap one another"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("field", "change", "said"),
+    [
+        ("o_parts", {"stride_part": -8}, "o_parts.stride_part = -8: expected 0 or more"),
+        ("o_parts", {"stride_part": 1004}, "o_parts.stride_part = 1004: expected a multiple of 8 elements"),
+        ("o_parts", {"stride_head": 68}, "o_parts.stride_head = 68: expected a multiple of 8 elements"),
+        ("lse_parts", {"data": 0}, "lse_parts.data = NULL: expected a device pointer"),
+        ("o", {"stride_seqlen": 0}, "o.stride_seqlen = 0: its elements overlap one another"),
+        ("lse", {"stride_head": 2}, "lse.stride_head = 2: its elements overlap one another"),
+    ],
+    ids=str,
+)
 def test_refused_tensors(field: str, change: dict[str, int], said: str) -> None:
     params = Merging(BASE).params()
     setattr(params, field, getattr(params, field)._replace(**change))
@@ -273,18 +284,23 @@ def test_result_may_not_lie_in_a_part() -> None:
     pyfa_rocm.fmha_merge_prepare(Merging(BASE).params())
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    ({"outs": np.zeros((2, 3, 8), np.float32)}, "outs: got shape (2, 3, 8), expected 5 dimensions"),
-    ({"outs": np.zeros((0, 1, 4, 3, 8), np.float32)}, "expected 1 part or more"),
-    ({"lses": np.zeros((2, 1, 4, 3), np.float32)}, "lses: got shape (2, 1, 4, 3), expected (2, 1, 3, 4)"),
-    ({"lses": np.zeros((2, 1, 3, 4), np.float16)}, "lses: got dtype float16, expected float32"),
-    ({"out": np.zeros((1, 4, 3, 16), np.float32)}, "out: got shape (1, 4, 3, 16), expected (1, 4, 3, 8)"),
-    ({"accumulate": True}, "out: got None, expected an array to accumulate in"),
-], ids=lambda x: x if isinstance(x, str) else "")  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"outs": np.zeros((2, 3, 8), np.float32)}, "outs: got shape (2, 3, 8), expected 5 dimensions"),
+        ({"outs": np.zeros((0, 1, 4, 3, 8), np.float32)}, "expected 1 part or more"),
+        ({"lses": np.zeros((2, 1, 4, 3), np.float32)}, "lses: got shape (2, 1, 4, 3), expected (2, 1, 3, 4)"),
+        ({"lses": np.zeros((2, 1, 3, 4), np.float16)}, "lses: got dtype float16, expected float32"),
+        ({"out": np.zeros((1, 4, 3, 16), np.float32)}, "out: got shape (1, 4, 3, 16), expected (1, 4, 3, 8)"),
+        ({"accumulate": True}, "out: got None, expected an array to accumulate in"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
 def test_refused_arguments(arguments: dict[str, Any], said: str) -> None:
     arrays: dict[str, Any] = {
-        "outs": np.zeros((2, 1, 4, 3, 8), np.float32), "lses": np.zeros((2, 1, 3, 4), np.float32),
-    } | arguments  # fmt: skip
+        "outs": np.zeros((2, 1, 4, 3, 8), np.float32),
+        "lses": np.zeros((2, 1, 3, 4), np.float32),
+    } | arguments
     arrays = {n: DeviceArray.from_numpy(x) if isinstance(x, np.ndarray) else x for n, x in arrays.items()}
     with pytest.raises(InvalidArgumentError) as caught:
         flash_attn_merge(**arrays)

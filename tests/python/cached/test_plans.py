@@ -38,7 +38,7 @@ def decode(seed: int, batch: int = 2, **options: Any) -> Callable[[], bytes]:
     def call() -> bytes:
         out, lse = p.flash_attn_with_kvcache(
             q, k, v, cache_seqlens=lengths, return_softmax_lse=True, **options
-        )  # fmt: skip
+        )
         return bytes(out.to_numpy().tobytes() + lse.to_numpy().tobytes())
 
     return call

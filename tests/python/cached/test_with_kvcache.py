@@ -59,9 +59,13 @@ class Serving:
         for b, length in enumerate(lengths):
             k, v = (self.tokens(cache, b)[None, :length] for cache in self.caches)
             expected = attention(
-                q[b : b + 1], k, v, max_seqlen_k=_CAPACITY,
-                numerics=numerics_of("float16", None, 128, this_arch()), **options,
-            )  # fmt: skip
+                q[b : b + 1],
+                k,
+                v,
+                max_seqlen_k=_CAPACITY,
+                numerics=numerics_of("float16", None, 128, this_arch()),
+                **options,
+            )
             judge(expected, o[b : b + 1], lse[b : b + 1])
 
 
@@ -103,8 +107,9 @@ def test_appends_and_rotates(
     angles = serving.rng.uniform(0, 6, (_CAPACITY, 16))
     rotary: dict[str, Any] = {
         "rotary_cos": serving.put(np.cos(angles).astype(np.float32)),
-        "rotary_sin": serving.put(np.sin(angles).astype(np.float32)), "rotary_interleaved": interleaved,
-    }  # fmt: skip
+        "rotary_sin": serving.put(np.sin(angles).astype(np.float32)),
+        "rotary_interleaved": interleaved,
+    }
     given = serving.put(q)
     out = flash_attn_with_kvcache(
         given, serving.caches[0], serving.caches[1], k, v, cache_seqlens=serving.lengths,
@@ -159,17 +164,21 @@ def test_packed_queries() -> None:
         )
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"k": "new"}, "v: got None, expected both k and v, or neither"),
-    ({"k": "new", "v": "new", "cache_seqlens": None}, "cache_seqlens: got None, expected lengths with k"),
-    ({"rotary_cos": "new"}, "rotary_cos: got an array, expected None without k"),
-    ({"cache_seqlens": -1}, "cache_seqlens: got -1, expected 0 or more"),
-    ({"max_seqlen_q": 3}, "max_seqlen_q: got 3, expected None without cu_seqlens_q"),
-    ({"cache_batch_idx": "lengths"}, "cache_batch_idx: got an array, expected None with block_table"),
-    ({"kv_indptr": "lengths"}, "kv_indices: got None, expected both kv_indptr and kv_indices"),
-    ({"block_table": "lengths"}, "block_table: got shape (3,), expected (3, 0)"),
-    ({"sinks": "lengths"}, "sinks: got dtype int32, expected float32"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"k": "new"}, "v: got None, expected both k and v, or neither"),
+        ({"k": "new", "v": "new", "cache_seqlens": None}, "cache_seqlens: got None, expected lengths with k"),
+        ({"rotary_cos": "new"}, "rotary_cos: got an array, expected None without k"),
+        ({"cache_seqlens": -1}, "cache_seqlens: got -1, expected 0 or more"),
+        ({"max_seqlen_q": 3}, "max_seqlen_q: got 3, expected None without cu_seqlens_q"),
+        ({"cache_batch_idx": "lengths"}, "cache_batch_idx: got an array, expected None with block_table"),
+        ({"kv_indptr": "lengths"}, "kv_indices: got None, expected both kv_indptr and kv_indices"),
+        ({"block_table": "lengths"}, "block_table: got shape (3,), expected (3, 0)"),
+        ({"sinks": "lengths"}, "sinks: got dtype int32, expected float32"),
+    ],
+    ids=str,
+)
 def test_refusals(change: dict[str, Any], said: str) -> None:
     refuse(Serving(paged=True), change, said)
 
@@ -195,10 +204,11 @@ def test_a_refused_call_stores_nothing(change: dict[str, Any], said: str, causal
 def refuse(serving: Serving, change: dict[str, Any], said: str) -> None:
     """Check that a call raises and that the caches are as they were; arrays are those of these names."""
     arrays = {
-        "new": serving.put(serving.normal(_BATCH, 1, _NHEAD_K)), "lengths": serving.lengths,
+        "new": serving.put(serving.normal(_BATCH, 1, _NHEAD_K)),
+        "lengths": serving.lengths,
         "two": serving.put(serving.normal(_BATCH, 2, _NHEAD_K)),
         "table": serving.put(np.ones((_CAPACITY, 16), np.float16)),
-    }  # fmt: skip
+    }
     options: dict[str, Any] = {"cache_seqlens": serving.lengths, **serving.where}
     options |= {name: arrays.get(x, x) if isinstance(x, str) else x for name, x in change.items()}
     before = [cache.to_numpy() for cache in serving.caches]

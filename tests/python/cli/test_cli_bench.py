@@ -98,8 +98,9 @@ def test_what_has_no_kernel_is_said(
     arguments = [*SMALL, "--causal", "no", "--seqlens", "64"]
     rows = _json(capsys, *arguments)["rows"]
     assert [(row["direction"], row["reason"]) for row in rows] == [
-        ("forward", ""), ("backward", "no such kernel"),
-    ]  # fmt: skip
+        ("forward", ""),
+        ("backward", "no such kernel"),
+    ]
     assert (rows[1]["peak_bytes"], rows[1]["counted"], rows[1]["max_difference"]) == (None, None, None)
     assert main.main(["bench", *arguments, "--direction", "backward"]) == 1
     assert "no such kernel" in capsys.readouterr().out

@@ -100,12 +100,16 @@ def test_sizes_of_a_card() -> None:
     assert DecodeTrial(64, 131072, 8, 8, 128, 16, "bfloat16").kv_bytes == 2**35
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["--contexts", "0"], ["--contexts", "'0'", "1 or more"]),
-    (["--page-size", "24"], ["--page-size", "24", "power of two"]),
-    (["--splits", "129"], ["num_splits = 129", "128"]),
-    (["--plot", "picture.pdf"], ["--plot", "picture.pdf", ".png or .svg"]),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--contexts", "0"], ["--contexts", "'0'", "1 or more"]),
+        (["--page-size", "24"], ["--page-size", "24", "power of two"]),
+        (["--splits", "129"], ["num_splits = 129", "128"]),
+        (["--plot", "picture.pdf"], ["--plot", "picture.pdf", ".png or .svg"]),
+    ],
+    ids=str,
+)
 def test_refused(arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
         status = main.main(["bench", "decode", *SMALL, *arguments])

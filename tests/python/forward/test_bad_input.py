@@ -142,10 +142,12 @@ def test_statuses_are_the_headers() -> None:
     """Exceptions carry the numbers that the C header gives the statuses."""
     _, lib = library.load()
     for cls, name in (
-        (InvalidArgumentError, "INVALID_ARGUMENT"), (UnsupportedError, "UNSUPPORTED"),
-        (pyfa_rocm.HipError, "HIP_ERROR"), (pyfa_rocm.InternalError, "INTERNAL"),
+        (InvalidArgumentError, "INVALID_ARGUMENT"),
+        (UnsupportedError, "UNSUPPORTED"),
+        (pyfa_rocm.HipError, "HIP_ERROR"),
+        (pyfa_rocm.InternalError, "INTERNAL"),
         (AbiMismatchError, "ABI_MISMATCH"),
-    ):  # fmt: skip
+    ):
         assert cls.status == getattr(lib, f"FMHA_{name}")
 
 

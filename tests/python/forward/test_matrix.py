@@ -29,9 +29,7 @@ BIASES = [
     Bias((False, True, True), Layout((2, 0, 1), (0, 1, 2, 5)), infinities=True),
     Bias((True, False, False), Layout(start=65)),
 ]
-DROPOUTS = [
-    Dropout(0.2, 2**63 + 5, 77, randval=True), Dropout(0.7, 12, 2**40, on_device=True), Dropout(0.5),
-]  # fmt: skip
+DROPOUTS = [Dropout(0.2, 2**63 + 5, 77, randval=True), Dropout(0.7, 12, 2**40, on_device=True), Dropout(0.5)]
 # Values that a case may have with any kernel.
 ANY: dict[str, Sequence[Any]] = {
     "lengths": [(1, 1), (128, 256), (64, 300), (127, 131), (251, 17), (200, 64), (1, 257), (33, 0)],

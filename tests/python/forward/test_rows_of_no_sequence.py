@@ -139,7 +139,7 @@ def test_packed_queries_over_a_cache(by_table: bool) -> None:
         if by_table:
             results = flash_attn_varlen_func(
                 q, k_cache, v_cache, cu, None, 3, 16, block_table=table, seqused_k=lengths, return_lse=True
-            )  # fmt: skip
+            )
         else:
             results = flash_attn_with_kvcache(
                 q, k_cache, v_cache, cache_seqlens=lengths, block_table=table, cu_seqlens_q=cu,

@@ -34,9 +34,12 @@ def soak(request: pytest.FixtureRequest) -> dict[str, Any]:
     seconds = float(request.config.getoption("--soak"))
     done = subprocess.run(
         [sys.executable, str(WORKER), f"{seconds}", f"{THREADS}", f"{MOST_KEPT_BLOCKS}"],
-        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
         timeout=2 * seconds + 300,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     result: dict[str, Any] = json.loads(done.stdout)
     return result

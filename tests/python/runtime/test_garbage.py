@@ -234,9 +234,11 @@ class Decode:
         self.q, self.o = (_pool(rng, TOTAL_Q, NHEAD_Q, HDIM) for _ in range(2))
         self.lse = rng.standard_normal((NHEAD_Q, TOTAL_Q), np.float32)
         self.at.arrays |= {
-            "seqused_k": np.array([40, 80], np.int32), "cu_seqlens_q": np.array([0, 2, 5], np.int32),
-            "leftpad_k": np.array([3, 1], np.int32), "cu_seqlens_k": np.array([0, 40, 120], np.int32),
-        }  # fmt: skip
+            "seqused_k": np.array([40, 80], np.int32),
+            "cu_seqlens_q": np.array([0, 2, 5], np.int32),
+            "leftpad_k": np.array([3, 1], np.int32),
+            "cu_seqlens_k": np.array([0, 40, 120], np.int32),
+        }
 
     def run(self, lengths: str = "seqused_k") -> tuple[Any, Any]:
         """The pool of O and the LSE."""

@@ -195,10 +195,13 @@ def in_order(starts: tuple[int, ...], total: int) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     ("backward", "dtype", "hdim"),
     [
-        (False, "bfloat16", 128), (False, "bfloat16", 64), (True, "bfloat16", 64),
-        (True, "bfloat16", 128), (True, "float32", 64),
+        (False, "bfloat16", 128),
+        (False, "bfloat16", 64),
+        (True, "bfloat16", 64),
+        (True, "bfloat16", 128),
+        (True, "float32", 64),
     ],
-)  # fmt: skip
+)
 def test_lengths(backward: bool, dtype: str, hdim: int, name: str, entry: int, near: tuple[int, ...]) -> None:
     arrays: Arrays = {"cu_seqlens_q": STARTS["q"], "cu_seqlens_k": STARTS["k"]}
     if name.startswith("seqused"):

@@ -11,7 +11,11 @@ from hypothesis import HealthCheck, settings
 EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "400"))
 # Derandomised: a run is the same everywhere, and a failing case prints all that it takes to repeat it.
 settings.register_profile(
-    "fmha", derandomize=True, deadline=None, print_blob=True, database=None,
+    "fmha",
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    database=None,
     suppress_health_check=[HealthCheck.too_slow],
-)  # fmt: skip
+)
 settings.load_profile("fmha")

@@ -57,6 +57,9 @@ class AiterFwd(Origin):
     def more(self, fields: dict[str, Any], tile: Object) -> dict[str, Any]:
         """Return what the table says of the object."""
         return {
-            "causal": fields["mask"], "compute_units": tile.compute_units, "object": tile.object,
-            "object_sha256": tile.sha256, "symbol": tile.symbol,
-        }  # fmt: skip
+            "causal": fields["mask"],
+            "compute_units": tile.compute_units,
+            "object": tile.object,
+            "object_sha256": tile.sha256,
+            "symbol": tile.symbol,
+        }

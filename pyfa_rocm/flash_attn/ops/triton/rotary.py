@@ -92,9 +92,13 @@ def _positions(
 
 
 def _require(
-    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, seqlen_offsets: int | torch.Tensor,
-    cu_seqlens: torch.Tensor | None, max_seqlen: int | None,
-) -> None:  # fmt: skip
+    x: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    seqlen_offsets: int | torch.Tensor,
+    cu_seqlens: torch.Tensor | None,
+    max_seqlen: int | None,
+) -> None:
     """Raise unless shapes fit."""
     dims = "(batch, seqlen, nhead, hdim)" if cu_seqlens is None else "(total, nhead, hdim)"
     if x.dim() != dims.count(",") + 1:

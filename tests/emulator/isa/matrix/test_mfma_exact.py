@@ -52,9 +52,11 @@ def edges(kind: str) -> Array:
 def _any_bits(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Finite values of every exponent."""
     width = _bits(kind).itemsize * 8
-    values = rng.integers(0, 1 << width, shape, np.uint64, endpoint=False) if width < 64 else (
-        rng.integers(0, (1 << 64) - 1, shape, np.uint64, endpoint=True)
-    )  # fmt: skip
+    values = (
+        rng.integers(0, 1 << width, shape, np.uint64, endpoint=False)
+        if width < 64
+        else (rng.integers(0, (1 << 64) - 1, shape, np.uint64, endpoint=True))
+    )
     values = values.astype(_bits(kind)).view(DTYPES[kind])
     with np.errstate(invalid="ignore"):  # signalling NaNs
         return np.where(np.isfinite(values), values, DTYPES[kind](1)).astype(DTYPES[kind])

@@ -171,8 +171,11 @@ def _special() -> None:
             o = _random(m, k, fp8, fp4, 4, 5)
             o.c[:] = value
             _add(f"c-{text}", shape, o, True, c_text=text)
-        for constants, exponents in ((("1.0", ""), (127, 0)), (("0.5", "-4.0"), (126, 129)),
-                                     (("", "0.15915494"), (0, 124))):  # fmt: skip
+        for constants, exponents in (
+            (("1.0", ""), (127, 0)),
+            (("0.5", "-4.0"), (126, 129)),
+            (("", "0.15915494"), (0, 124)),
+        ):
             o = _random(m, k, bf8, fp4, 5, 5)
             for scales, exponent in zip((o.scale_a, o.scale_b), exponents, strict=True):
                 if exponent:
@@ -228,7 +231,7 @@ _REFUSED = {
         "v_mfma_f32_16x16x128_f8f6f4 v[20:23], v[4:11], v[12:19], v[40:43]",
         "infinities is not documented",
     ),
-}  # fmt: skip
+}
 KERNELS = Kernels(
     {n: ["s_nop 4", *text.split("\n")] for n, (text, _) in _REFUSED.items()}
     | {"fine": ["s_nop 4", f"{_M}, v30, v31", "s_nop 15"]}

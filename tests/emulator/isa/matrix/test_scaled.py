@@ -325,9 +325,11 @@ def _stochastic_halves() -> None:
         random[:2] = 0, 0xFFFFFFFF
         old = rng.integers(0, 1 << 32, LANES_OF_CASE, dtype=np.uint64).astype(U32)
         for what, mode, high, pattern in (
-            ("plain", MODE_DEFAULT, 0, "{}"), ("high", MODE_DEFAULT, 1, "-{}"),
-            ("flush", NO_DENORMALS, 0, "|{}|"), ("overflow", OVERFLOW, 1, "{}"),
-        ):  # fmt: skip
+            ("plain", MODE_DEFAULT, 0, "{}"),
+            ("high", MODE_DEFAULT, 1, "-{}"),
+            ("flush", NO_DENORMALS, 0, "|{}|"),
+            ("overflow", OVERFLOW, 1, "{}"),
+        ):
             want = _to_half(x, random, to, mode, pattern)
 
             def check(
@@ -400,9 +402,8 @@ _REFUSED = {
     "half": ("v_cvt_scalef32_pk_fp8_f32 v4, v5, v6, v7 op_sel:[1,0,0,0]", _UNKNOWN),
     "second_half": ("v_cvt_scalef32_pk_f32_fp8 v[4:5], v6, v7 op_sel:[0,1,0]", _UNKNOWN),
     "signs": ("v_cvt_scalef32_pk_fp8_f16 v4, -v5, v6", _UNKNOWN),
-}  # fmt: skip
-KERNELS = Kernels({name: [line] for name, (line, _) in _REFUSED.items()} | {
-    "beside": [_WIDE.format(20, 25)]})  # fmt: skip
+}
+KERNELS = Kernels({name: [line] for name, (line, _) in _REFUSED.items()} | {"beside": [_WIDE.format(20, 25)]})
 
 
 @pytest.mark.skipif(not HERE, reason="needs FMHA_EMU_ARCH=gfx950")

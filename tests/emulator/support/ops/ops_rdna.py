@@ -74,8 +74,10 @@ NEW: list[Op] = [
     op("v_not_b16", "u16", "u16", lambda a: ~a),
     op("v_cvt_i32_i16", "i32", "i16", lambda a: a.astype(np.int32)),
     op("v_cvt_u32_u16", "u32", "u16", lambda a: a.astype(_U)),
-    *(op(f"v_{n}_b16", "u16", "u16 u16", f) for n, f in (
-        ("and", lambda a, b: a & b), ("or", lambda a, b: a | b), ("xor", lambda a, b: a ^ b))),
+    *(
+        op(f"v_{n}_b16", "u16", "u16 u16", f)
+        for n, f in (("and", lambda a, b: a & b), ("or", lambda a, b: a | b), ("xor", lambda a, b: a ^ b))
+    ),
     op("v_xor3_b32", "u32", "u32 u32 u32", lambda a, b, c: a ^ b ^ c),
     op("v_cvt_pk_i16_f32", "u32", "f32 f32", pack_nan0(I16), NO_MODS_OUT),
     op("v_cvt_pk_u16_f32", "u32", "f32 f32", pack_nan0(U16), NO_MODS_OUT),
@@ -91,7 +93,7 @@ NEW: list[Op] = [
     *(_of(t, "maximum3", 3, _then(MAXIMUM, MAXIMUM)) for t in _FLOATS),
     *(_of(t, "minimummaximum", 3, _then(MINIMUM, MAXIMUM)) for t in _FLOATS),
     *(_of(t, "maximumminimum", 3, _then(MAXIMUM, MINIMUM)) for t in _FLOATS),
-]  # fmt: skip
+]
 
 # One value, in SGPRs: gfx12's v_s_exp_f32 and the like.
 TO_SCALAR: dict[str, Callable[[Array], Array]] = {
