@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Our own backward kernel by the clock: what docs/kernels/bwd_pingpong.md says of it.
+
+These are regression tests, and no evidence of what a card does.
+"""
+
+from __future__ import annotations
+
+import pytest
+from inner import program
+
+pytestmark = pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device")
+
+# Batch, heads of queries and keys, keys, head dim, causal: TFLOPS at the middle of the range on an MI300X and
+# an MI355X.
+REACHED = {
+    (4, 32, 8, 4096, 128, False): (440, 952),
+    (4, 32, 8, 4096, 128, True): (410, 851),
+    (4, 32, 8, 4096, 64, False): (367, 628),
+    (1, 64, 8, 4096, 128, True): (408, 810),  # workgroups divide groups: undivided it has 260 on an MI300X
+}
+KEPT = 0.95
+CODE = f"""
+import json
+from pyfa_rocm.clock.estimate import estimate
+from pyfa_rocm.clock.subjects import Ours
+from pyfa_rocm.oracle.problem import Problem
+found = [estimate(Ours(), Problem(*shape), "backward") for shape in {list(REACHED)}]
+print(json.dumps([[one.kernel, one.middle_tflops] for one in found]))
+"""
+
+
+@pytest.mark.parametrize(("arch", "card"), [("gfx942", 0), ("gfx950", 1)])
+def test_what_was_reached(arch: str, card: int) -> None:
+    for (shape, reached), (kernel, tflops) in zip(
+        REACHED.items(), program("-c", CODE, arch=arch), strict=True
+    ):
+        assert kernel == f"fmha_bwd_bf16_d{shape[4]}_pingpong"
+        assert tflops >= KEPT * reached[card], shape
