@@ -36,7 +36,7 @@ def _at_once(rows: int, keys: int, products: int) -> Callable[[Bools, int], int]
 
 
 def _pingpong(seen: Bools, hdim: int) -> int:
-    """Four products for 256 keys, two of them with eight more columns, of LSE and D; and three for 256 rows."""
+    """Four products for 256 keys, two with eight columns more, of LSE and D; and three for 256 rows."""
     of_keys, of_rows = _tiles(seen, 32, 256), _tiles(seen, 256, 32)
     return 32 * 256 * ((4 * hdim + 2 * 8) * of_keys + 3 * hdim * of_rows)
 
