@@ -54,7 +54,7 @@ function(fmha_cache_program variable name)
 max_size = ${_size}
 base_dir = ${CMAKE_SOURCE_DIR}
 hash_dir = false
-compiler_check = %compiler% --version
+compiler_check = ${program}.version %compiler%
 ${extra}" @ONLY)
   file(CONFIGURE OUTPUT "${program}" CONTENT "#!/bin/sh
 # Without a folder that can be written ccache would fail; the compiler does not.
@@ -63,7 +63,11 @@ folder='${_folder}/tmp'
 [ -w \"$folder\" ] || exec \"$@\"
 CCACHE_CONFIGPATH='${program}.conf' exec '${FMHA_CCACHE}' \"$@\"
 " @ONLY)
-  file(CHMOD "${program}" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  # A compiler below this project says where it lies, which is no part of its version.
+  file(CONFIGURE OUTPUT "${program}.version" CONTENT "#!/bin/sh
+\"$1\" --version | sed 's#${CMAKE_SOURCE_DIR}##g'
+" @ONLY)
+  file(CHMOD "${program}" "${program}.version" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
   set(${variable} "${program}" PARENT_SCOPE)
 endfunction()
 
