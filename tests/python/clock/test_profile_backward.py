@@ -41,8 +41,8 @@ def _pingpong(seen: Bools, hdim: int) -> int:
     return 32 * 256 * ((4 * hdim + 2 * 8) * of_keys + 3 * hdim * of_rows)
 
 
-# Multiplications by dtype, head dim and kernel. Ours of float32 looks at a wave's tiles, and computes S and dP
-# twice, as pingpong does.
+# Multiplications by dtype, head dim and kernel. Ours of float32 looks at a wave's tiles, and computes S and
+# dP twice, as pingpong does.
 GRAIN = {
     ("float16", 64, "pingpong"): _pingpong, ("float16", 128, "pingpong"): _pingpong,
     ("float16", 64, "d64"): _at_once(32, 128, 5), ("float16", 128, "d128"): _at_once(16, 128, 5),
