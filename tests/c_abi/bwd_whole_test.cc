@@ -122,6 +122,14 @@ void test_groups() {
   CHECK(x.args<BwdPingpongParams>(1).key_parts == 3 && x.args<BwdPingpongParams>(1).heads_first == 1);
   f.softmax_scale = 1e-31F;
   CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "fwd->softmax_scale = 1e-31");
+  f.softmax_scale = 1;
+  f.batch = 65535;
+  CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "262140 tiles of 256 rows of key heads");
+  f.batch = 32768;  // eight XCDs share these heads
+  CHECK_OK(plan_of(p, x, kFew));
+  CHECK(x.launches(1, "bwd_bf16_d128_pingpong", {8, 16384, 1 + 6}));
+  f.nhead_q = 65534, f.nhead_k = 1, f.batch = 1;
+  CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "fwd->nhead_q / fwd->nhead_k = 65534");
 }
 
 }  // namespace

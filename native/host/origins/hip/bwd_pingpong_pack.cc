@@ -22,24 +22,29 @@ constexpr float kLeastScale = 1e-30F;
 
 int64_t tiles_of(const FwdProblem& f) { return ceil_div(std::max(f.seqlen_q, f.seqlen_k), kTile); }
 
+// Key heads of all batches, and in how many parts they are dealt out.
+int64_t heads_of(const FwdProblem& f) { return f.nhead_k * f.batch; }
+int64_t parts_of(const FwdProblem& f) { return is_multiple(heads_of(f), kXcds) ? kXcds : 1; }
+
 Grid grid_of(const FwdProblem& f, int64_t tiles, int64_t key_parts) {
-  const int64_t heads = f.nhead_k * f.batch, parts = is_multiple(heads, kXcds) ? kXcds : 1;
-  return {static_cast<uint32_t>(parts), static_cast<uint32_t>(heads / parts * tiles),
+  return {static_cast<uint32_t>(parts_of(f)), static_cast<uint32_t>(heads_of(f) / parts_of(f) * tiles),
           static_cast<uint32_t>(key_parts + f.nhead_q / f.nhead_k)};
 }
 
 bool lengths_fit(const FwdProblem& f, Refusal& why) {
   if (!origins::dim_fits("fwd->seqlen_q", f.seqlen_q, kMostLength, why) ||
-      !origins::dim_fits("fwd->seqlen_k", f.seqlen_k, kMostLength, why)) {
+      !origins::dim_fits("fwd->seqlen_k", f.seqlen_k, kMostLength, why) ||
+      !origins::dim_fits("fwd->nhead_q / fwd->nhead_k", f.nhead_q / std::max<int64_t>(f.nhead_k, 1),
+                         kMaxGridYZ / 2, why)) {
     return false;
   }
-  const int64_t tiles = f.nhead_k * f.batch * tiles_of(f);
-  if (tiles <= kMaxGridYZ) return true;
+  const int64_t tiles = heads_of(f) * tiles_of(f), most = kMaxGridYZ * parts_of(f);
+  if (tiles <= most) return true;
   return why.because(FMHA_UNSUPPORTED,
                      "fwd->batch = %" PRId64 ", fwd->nhead_k = %" PRId64 ", fwd->seqlen_q = %" PRId64
                      ", fwd->seqlen_k = %" PRId64 ": %" PRId64
                      " tiles of 256 rows of key heads, and kernels of \"pingpong\" do at most %" PRId64,
-                     f.batch, f.nhead_k, f.seqlen_q, f.seqlen_k, tiles, kMaxGridYZ);
+                     f.batch, f.nhead_k, f.seqlen_q, f.seqlen_k, tiles, most);
 }
 
 bool scale_fits(const FwdProblem& f, Refusal& why) {
