@@ -128,6 +128,12 @@ void test_groups() {
   f.batch = 32768;  // eight XCDs share these heads
   CHECK_OK(plan_of(p, x, kFew));
   CHECK(x.launches(1, "bwd_bf16_d128_pingpong", {8, 16384, 1 + 6}));
+  f.softcap = 1e-38F;
+  CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "fwd->softcap = 1e-38");
+  f.softcap = 0;
+  f.seqlen_k = 256, f.k.stride_seqlen = 1 << 22;
+  CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "k.stride_seqlen = 4194304: kernels of \"pingpong\"");
+  f.k.stride_seqlen = 128;
   f.nhead_q = 65534, f.nhead_k = 1, f.batch = 1;
   CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "fwd->nhead_q / fwd->nhead_k = 65534");
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cmath>
 #include <new>
 
 #include "args/bwd_pingpong.h"
@@ -53,13 +54,37 @@ bool scale_fits(const FwdProblem& f, Refusal& why) {
                      double{f.softmax_scale});
 }
 
+// A kernel takes twice the factor that others take of a score.
+bool cap_fits(const FwdProblem& f, Refusal& why) {
+  if (f.softcap == 0.0F || !std::isinf(4 * f.softmax_scale / f.softcap)) return true;
+  return why.because(
+      FMHA_UNSUPPORTED,
+      "fwd->softcap = %g, fwd->softmax_scale = %g: kernels of \"pingpong\" take quotients below 8e37",
+      double{f.softcap}, double{f.softmax_scale});
+}
+
+// An address 2 GiB behind a tile's first row is that of no row.
+bool tile_fits(const View& v, Refusal& why) {
+  const int64_t most = (int64_t{1} << 31) / (kTile * v.element_bytes);
+  if (!v.touched || v.size[kSeqlen] <= 1 || v.stride[kSeqlen] < most) return true;
+  return why.because(FMHA_UNSUPPORTED,
+                     "%s.stride_seqlen = %" PRId64 ": kernels of \"pingpong\" take less than %" PRId64,
+                     v.name, v.stride[kSeqlen], most);
+}
+
+bool tiles_fit(const BwdProblem& p, Refusal& why) {
+  const View* const all[] = {&p.fwd.q, &p.fwd.k, &p.fwd.v, &p.dout, &p.dq, &p.dk, &p.dv};
+  return std::ranges::all_of(all, [&](const View* v) { return tile_fits(*v, why); });
+}
+
 // With a causal mask a head's tiles take different times: the longest of all heads begin first.
 bool wants_heads_first(const FwdProblem& f) { return f.mask.right != Mask::kUnlimited; }
 
 }  // namespace
 
 bool is_within_limits(const BwdProblem& p, Refusal& why) {
-  return origins::bwd_within_limits(p, why) && lengths_fit(p.fwd, why) && scale_fits(p.fwd, why);
+  return origins::bwd_within_limits(p, why) && lengths_fit(p.fwd, why) && scale_fits(p.fwd, why) &&
+         cap_fits(p.fwd, why) && tiles_fit(p, why);
 }
 
 void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {

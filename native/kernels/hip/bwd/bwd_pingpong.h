@@ -60,6 +60,7 @@ class BwdPingpongSide {
   // Steps of a phase: pairs of operands, each read kAhead steps ahead. Sums come first.
   static constexpr int kPairs = kTiles, kPairsOfSums = kSums * kPairs;
   static constexpr int kAhead = Blocks::kAhead, kRing = kAhead + 1;
+  static constexpr float kMostLse = 3e38F;
   // Loads of a wave that may be on their way at the end of a phase.
   static constexpr int kMayMiss = Blocks::kMayMiss + (kKeys ? BwdRowSums::kMayMiss : 0);
 
@@ -358,7 +359,9 @@ class BwdPingpongSide {
   // LSE, in units of S, and D of block n, as the products take them.
   __device__ void split_row_sums(int n) {
     if constexpr (kKeys) {
-      lse_parts = three_parts(row_sums.lse(n) * lse_scale);
+      // Like queries, a row whose LSE is infinite has P 0: whose parts would not be numbers.
+      const float lse = row_sums.lse(n) * lse_scale;
+      lse_parts = three_parts(__builtin_fabsf(lse) > kMostLse ? kMostLse : lse);
       d_parts = three_parts(row_sums.d(n));
       __builtin_amdgcn_sched_barrier(0);
     }

@@ -134,7 +134,7 @@ class BwdBlocks {
     const uint32_t at = (kRowsOfLoad == 1 ? 0 : row * row_bytes) + column;
     _Pragma("unroll") for (int i = 0; i < kLoadsOfTile; ++i) {
       const int first = first_row() + (i & 1) * 4 + (i & 2) * 8;
-      load_to_lds_unseen<4>(from, tile + first * kRowBytes, at, first * row_bytes);
+      load_to_lds_unseen<4>(from, tile + first * kRowBytes, at + first * row_bytes);
     }
   }
 

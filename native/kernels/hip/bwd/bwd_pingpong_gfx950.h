@@ -51,7 +51,7 @@ class BwdBlocks {
     const int column = exchange(row, lane % kChunks) * kChunk;
     const auto tile = [&](int tensor, Resource from, uint32_t row_bytes, int bytes) {
       load_to_lds_unseen<16>(from, buffer(n) + tensor * kTile + first_row() * kRowBytes,
-                             column < bytes ? row * row_bytes + column : kNowhere, 0);
+                             column < bytes ? row * row_bytes + column : kNowhere);
     };
     if (kBoth || wave_ < 4) tile(0, a, a_row, a_bytes);
     if (kBoth || wave_ >= 4) tile(1, b, b_row, b_bytes);
@@ -106,24 +106,28 @@ class BwdRowSums {
 
   __device__ void begin(LdsByte* lds, int wave, int lane) {
     lds_ = lds + wave * kBuffers * 2 * kVector;
-    from_ = lane < 32 ? lane * 4 : kNowhere;  // the other lanes write zeros
-    at_ = ((lane & 32) | place_of_row(lane % 32)) * 4;
+    lane_ = lane;
   }
 
   __device__ void load(int n, Resource lse, Resource d) const {
-    load_to_lds_unseen<4>(lse, buffer(n), from_, 0);
-    load_to_lds_unseen<4>(d, buffer(n) + kVector, from_, 0);
+    const int lane = remade(lane_);
+    const uint32_t from = lane < 32 ? lane * 4 : kNowhere;  // the other lanes write zeros
+    load_to_lds_unseen<4>(lse, buffer(n), from);
+    load_to_lds_unseen<4>(d, buffer(n) + kVector, from);
     __builtin_amdgcn_sched_barrier(0);
   }
-  __device__ float lse(int n) const { return lds_load<float>(buffer(n) + at_); }
-  __device__ float d(int n) const { return lds_load<float>(buffer(n) + at_ + kVector); }
+  __device__ float lse(int n) const { return lds_load<float>(buffer(n) + place()); }
+  __device__ float d(int n) const { return lds_load<float>(buffer(n) + place() + kVector); }
 
  private:
   __device__ LdsByte* buffer(int n) const { return lds_ + (n % kBuffers) * 2 * kVector; }
+  __device__ int place() const {
+    const int lane = remade(lane_);
+    return ((lane & 32) | place_of_row(lane % 32)) * 4;
+  }
 
   LdsByte* lds_;
-  uint32_t from_;
-  int at_;
+  int lane_;
 };
 
 }  // namespace fmha

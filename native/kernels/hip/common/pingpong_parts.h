@@ -64,17 +64,17 @@ __device__ void load_to_lds(Resource from, LdsByte* to, int bytes, int at, int a
                             int aux) __asm("llvm.amdgcn.raw.ptr.buffer.load.lds");
 
 // The same, of which the compiler does not know that it writes LDS: it would make the next access of LDS wait
-// for it.
+// for it. All of the address is the lane's: a scalar part need not count where addresses are checked.
 template <int kBytes>
-__device__ inline void load_to_lds_unseen(Resource from, LdsByte* to, uint32_t at, uint32_t at_scalar) {
+__device__ inline void load_to_lds_unseen(Resource from, LdsByte* to, uint32_t at) {
   const auto place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to));
   if constexpr (kBytes == 4) {
-    asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tbuffer_load_dword %1, %2, %3 offen lds" ::"s"(place),
-                 "v"(at), "s"(from), "s"(at_scalar)
+    asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tbuffer_load_dword %1, %2, 0 offen lds" ::"s"(place), "v"(at),
+                 "s"(from)
                  : "memory");
   } else {
-    asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tbuffer_load_dwordx4 %1, %2, %3 offen lds" ::"s"(place),
-                 "v"(at), "s"(from), "s"(at_scalar)
+    asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tbuffer_load_dwordx4 %1, %2, 0 offen lds" ::"s"(place),
+                 "v"(at), "s"(from)
                  : "memory");
   }
 }
