@@ -16,10 +16,10 @@ pytestmark = pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason=
 # Batch, heads of queries and keys, keys, head dim, causal: TFLOPS at the middle of the range on an MI300X and
 # an MI355X.
 REACHED = {
-    (4, 32, 8, 4096, 128, False): (456, 987),
-    (4, 32, 8, 4096, 128, True): (426, 881),
-    (4, 32, 8, 4096, 64, False): (381, 647),
-    (1, 64, 8, 4096, 128, True): (421, 833),  # workgroups divide groups: undivided it has 260 on an MI300X
+    (4, 32, 8, 4096, 128, False): (455, 985),
+    (4, 32, 8, 4096, 128, True): (425, 879),
+    (4, 32, 8, 4096, 64, False): (379, 636),
+    (1, 64, 8, 4096, 128, True): (420, 832),  # workgroups divide groups: undivided it has 260 on an MI300X
 }
 KEPT = 0.95
 CODE = f"""

@@ -107,6 +107,7 @@ class BwdRowSums {
   __device__ void begin(LdsByte* lds, int wave, int lane) {
     lds_ = lds + wave * kBuffers * 2 * kVector;
     lane_ = lane;
+    at_ = ((lane & 32) | place_of_row(lane % 32)) * 4;
   }
 
   __device__ void load(int n, Resource lse, Resource d) const {
@@ -116,18 +117,14 @@ class BwdRowSums {
     load_to_lds_unseen<4>(d, buffer(n) + kVector, from);
     __builtin_amdgcn_sched_barrier(0);
   }
-  __device__ float lse(int n) const { return lds_load<float>(buffer(n) + place()); }
-  __device__ float d(int n) const { return lds_load<float>(buffer(n) + place() + kVector); }
+  __device__ float lse(int n) const { return lds_load<float>(buffer(n) + at_); }
+  __device__ float d(int n) const { return lds_load<float>(buffer(n) + at_ + kVector); }
 
  private:
   __device__ LdsByte* buffer(int n) const { return lds_ + (n % kBuffers) * 2 * kVector; }
-  __device__ int place() const {
-    const int lane = remade(lane_);
-    return ((lane & 32) | place_of_row(lane % 32)) * 4;
-  }
 
   LdsByte* lds_;
-  int lane_;
+  int lane_, at_;
 };
 
 }  // namespace fmha
