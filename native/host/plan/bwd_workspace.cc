@@ -49,9 +49,9 @@ bool is_direct(const BwdProblem& p) {
   return p.fwd.nhead_q == p.fwd.nhead_k && !p.accumulate && p.fwd.seqused_k == nullptr;
 }
 
-// How many workgroups divide the query heads of a key tile's group: as few as let the device finish all tiles
-// of queries by the time that these take, but for a fifth of it. A row of keys takes four products, one of
-// queries three.
+// Returns how many workgroups divide the query heads of a key tile's group: the fewest with which one of them
+// takes at most four fifths of the launch's time, if no unit ever waits. A tile of keys takes four products a
+// score, a tile of queries three.
 int64_t key_parts(const Kernel& main, const BwdProblem& p, int units) {
   const FwdProblem& f = p.fwd;
   const int64_t ratio = f.nhead_q / f.nhead_k;

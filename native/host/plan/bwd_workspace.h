@@ -2,21 +2,17 @@
 // The workspace of a backward call: float32 arrays, one after another, each aligned to 256 bytes.
 //
 //   d        (batch, nhead_q, seqlen_q)
-//   starts   int32 (2, batch + 1): cu_seqlens_q and cu_seqlens_k in order, only for a kernel that believes
-//   them dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed: not for a kernel that writes the
-//   gradients
-//            itself
-//   dbias    as the bias's gradient, dimensions of stride 0 having size 1; or, if it is the sum of several
-//            scores' and has the same bits each time, (batch, nhead_q, seqlen_q, seqlen_k); zeroed: only if
-//            the main kernel cannot write or add to the caller's itself
-//   dk       (batch, nhead_k * key_parts, seqlen_k, hdim_q), and
-//   dv       (batch, nhead_k * key_parts, seqlen_k, hdim_v): only if the main kernel cannot write the
-//   caller's
-//            itself
+//   starts   int32 (2, batch + 1): cu_seqlens_q and cu_seqlens_k in order, for a kernel that believes them
+//   dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed
+//   dbias    as the bias's gradient, with size 1 where its stride is 0; or (batch, nhead_q, seqlen_q,
+//            seqlen_k), if it is the sum of several scores' and has the same bits each time; zeroed
+//   dk       (batch, nhead_k * key_parts, seqlen_k, hdim_q)
+//   dv       (batch, nhead_k * key_parts, seqlen_k, hdim_v)
 //
-// With packed sequences the batch is 1 and the lengths are total_q and total_k; dk and dv are then zeroed,
-// for no kernel writes rows beyond seqused_k. All but dbias is proportional to the lengths, not to their
-// product.
+// A kernel that writes the gradients itself has no dq_acc and no dbias. A main kernel that can write the
+// caller's arrays needs no dbias, dk or dv of its own. With packed sequences the batch is 1 and the lengths
+// are total_q and total_k; dk and dv are then zeroed, for no kernel writes rows beyond seqused_k. All but
+// dbias is proportional to the lengths, not to their product.
 #pragma once
 
 #include <cstdint>

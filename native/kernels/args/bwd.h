@@ -10,7 +10,7 @@
 //   sum    dQ from dq_acc; and dK, dV from those of a group's query heads, if main did not write them itself
 //   bias   the gradient of the bias from its sums, if main did not write it itself
 //
-// A float32 pass is `dot` and the kernel of args/bwd_fp32.h.
+// Kernels of args/bwd_fp32.h and args/bwd_pingpong.h follow `dot`, and write the gradients themselves.
 #pragma once
 
 #include <cstdint>

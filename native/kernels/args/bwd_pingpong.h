@@ -14,7 +14,7 @@ namespace fmha {
 // that each XCD has all tiles of its key heads, and then those of the first query head of each group, of the
 // second, and so on.
 struct BwdPingpongParams {
-  BwdFp32Params problem;  // bias, ALiBi, softcap, dropout and numbers of tiles mean nothing
+  BwdFp32Params problem;  // bias, dropout and numbers of tiles mean nothing
   int32_t tiles;          // of a head: of keys, or of queries, if these are more
   // Workgroups that divide the query heads of a key tile's group: they write float32 dk and dv, by (batch,
   // key head, part), for others to add up. 1: they write them as the problem says.

@@ -24,7 +24,7 @@ class BwdTile(Tile, Protocol):
     whole: bool
     """Whether they write the gradients themselves: nothing is added up after them."""
     divides_groups: bool
-    """Whether workgroups may divide a group's query heads among them, for dK and dV."""
+    """True: several workgroups may divide the query heads of a group, for its dK and dV."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,15 @@
 
 #include "args/bwd_pingpong.h"
 #include "divide.h"
+#include "origins/hip/fwd_pingpong_pack.h"
 #include "origins/limits.h"
 #include "origins/two_sided.h"
 
 namespace fmha::bwd_pingpong {
 namespace {
 
-constexpr int64_t kXcds = 8;  // of an MI300X; of any other number it costs some of the L2's use
-constexpr int64_t kMostLength = int64_t{1} << 28;  // sums of four lengths and sides are int32
+using hip_fwd::kMostRows;
+using hip_fwd::xcd_parts;
 
 constexpr int64_t kTile = 256;
 // LSE / softmax_scale is a float32.
@@ -23,23 +24,23 @@ constexpr float kLeastScale = 1e-30F;
 
 int64_t tiles_of(const FwdProblem& f) { return ceil_div(std::max(f.seqlen_q, f.seqlen_k), kTile); }
 
-// Key heads of all batches, and in how many parts they are dealt out.
+// Key heads of all batches.
 int64_t heads_of(const FwdProblem& f) { return f.nhead_k * f.batch; }
-int64_t parts_of(const FwdProblem& f) { return is_multiple(heads_of(f), kXcds) ? kXcds : 1; }
 
 Grid grid_of(const FwdProblem& f, int64_t tiles, int64_t key_parts) {
-  return {static_cast<uint32_t>(parts_of(f)), static_cast<uint32_t>(heads_of(f) / parts_of(f) * tiles),
+  const int64_t parts = xcd_parts(heads_of(f));
+  return {static_cast<uint32_t>(parts), static_cast<uint32_t>(heads_of(f) / parts * tiles),
           static_cast<uint32_t>(key_parts + f.nhead_q / f.nhead_k)};
 }
 
 bool lengths_fit(const FwdProblem& f, Refusal& why) {
-  if (!origins::dim_fits("fwd->seqlen_q", f.seqlen_q, kMostLength, why) ||
-      !origins::dim_fits("fwd->seqlen_k", f.seqlen_k, kMostLength, why) ||
+  if (!origins::dim_fits("fwd->seqlen_q", f.seqlen_q, kMostRows, why) ||
+      !origins::dim_fits("fwd->seqlen_k", f.seqlen_k, kMostRows, why) ||
       !origins::dim_fits("fwd->nhead_q / fwd->nhead_k", f.nhead_q / std::max<int64_t>(f.nhead_k, 1),
                          kMaxGridYZ / 2, why)) {
     return false;
   }
-  const int64_t tiles = heads_of(f) * tiles_of(f), most = kMaxGridYZ * parts_of(f);
+  const int64_t tiles = heads_of(f) * tiles_of(f), most = kMaxGridYZ * xcd_parts(heads_of(f));
   if (tiles <= most) return true;
   return why.because(FMHA_UNSUPPORTED,
                      "fwd->batch = %" PRId64 ", fwd->nhead_k = %" PRId64 ", fwd->seqlen_q = %" PRId64
@@ -54,16 +55,17 @@ bool scale_fits(const FwdProblem& f, Refusal& why) {
                      double{f.softmax_scale});
 }
 
-// A kernel takes twice the factor that others take of a score.
+// The kernels multiply a score by 2 log2(e) softmax_scale / softcap, which is a float32.
 bool cap_fits(const FwdProblem& f, Refusal& why) {
   if (f.softcap == 0.0F || !std::isinf(4 * f.softmax_scale / f.softcap)) return true;
   return why.because(
       FMHA_UNSUPPORTED,
-      "fwd->softcap = %g, fwd->softmax_scale = %g: kernels of \"pingpong\" take quotients below 8e37",
+      "fwd->softcap = %g, fwd->softmax_scale = %g: kernels of \"pingpong\" take softmax_scale / "
+      "softcap below 8e37",
       double{f.softcap}, double{f.softmax_scale});
 }
 
-// An address 2 GiB behind a tile's first row is that of no row.
+// The kernels use addresses from 2 GiB behind a tile's first row on for what is no row.
 bool tile_fits(const View& v, Refusal& why) {
   const int64_t most = (int64_t{1} << 31) / (kTile * v.element_bytes);
   if (!v.touched || v.size[kSeqlen] <= 1 || v.stride[kSeqlen] < most) return true;

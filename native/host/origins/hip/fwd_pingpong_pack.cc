@@ -14,9 +14,8 @@ namespace fmha::hip_fwd {
 namespace {
 
 constexpr uint64_t kAlignBytes = 16;
-constexpr int64_t kXcds = 8;  // of an MI300X; of any other number it costs some of the L2's use
+constexpr int64_t kXcds = 8;
 constexpr int64_t kCachedBytes = int64_t{128} << 20;  // half an MI300X's Infinity Cache
-constexpr int64_t kMostRows = int64_t{1} << 28;       // sums of four lengths and sides are int32
 constexpr int64_t kMostTileBytes = int64_t{1} << 31;  // of the rows of a tile, gaps included
 constexpr int64_t kUnlimited = int64_t{1} << 30;      // of a window's side
 
@@ -31,7 +30,7 @@ bool scale_fits(const FwdProblem& p) { return p.softmax_scale >= FLT_MIN && !std
 
 // Heads of all batches, and how many parts of them there are.
 int64_t heads(const FwdProblem& p) { return p.nhead_q * p.batch; }
-int64_t parts(const FwdProblem& p) { return is_multiple(heads(p), kXcds) ? kXcds : 1; }
+int64_t parts(const FwdProblem& p) { return xcd_parts(heads(p)); }
 
 bool lengths_fit(const FwdProblem& p) {
   if (std::max({p.seqlen_q, p.seqlen_k, p.total_q, p.total_k, p.nhead_q, p.batch}) > kMostRows) return false;
@@ -81,6 +80,8 @@ constexpr PingpongParts kNotShared = {
     .o = nullptr, .lse = nullptr, .heads = 0, .rows = 0, .count = 1, .first_tile = 0};
 
 }  // namespace
+
+int64_t xcd_parts(int64_t heads) { return is_multiple(heads, kXcds) ? kXcds : 1; }
 
 PingpongParams fwd_params(const FwdProblem& p) {
   const auto number = [](int64_t value) { return static_cast<int32_t>(value); };

@@ -12,6 +12,11 @@
 namespace fmha::hip_fwd {
 
 inline constexpr int64_t kTileRows = 256;
+inline constexpr int64_t kMostRows = int64_t{1} << 28;  // sums of four lengths and sides are int32
+
+// Returns in how many parts so many heads of all batches are dealt out: one for each XCD of an MI300X, if
+// these divide the heads. Any other number of XCDs costs some of the L2's use.
+int64_t xcd_parts(int64_t heads);
 
 // Tells whether these kernels could do the problem at all. If not, the reason is in `why`, unless it is a
 // feature: the catalogue tells of those.

@@ -310,9 +310,9 @@ class BwdPingpongSide {
   // Hides what own rows do not see of the block.
   __device__ void hide(int block) {
     if (block >= whole.begin && block + 32 <= whole.end) return;
-    const int begin_lane = remade(lane), first_of_lane = block + begin_lane / 32 * 8;
+    const int lane_now = remade(lane), first_of_lane = block + lane_now / 32 * 8;
     const Window window = window_of<kKeys>(p, s_);
-    const int row_of_lane = first + wave * 32 + begin_lane % 32, walked = kKeys ? s_.seqlen_q : s_.seqlen_k;
+    const int row_of_lane = first + wave * 32 + lane_now % 32, walked = kKeys ? s_.seqlen_q : s_.seqlen_k;
     const int begin = window.first(row_of_lane) - first_of_lane;
     const int end = min(window.last(row_of_lane) + 1, walked) - first_of_lane;
     _Pragma("unroll") for (int i = 0; i < 16; ++i) {
@@ -356,10 +356,10 @@ class BwdPingpongSide {
     }
   }
 
-  // LSE, in units of S, and D of block n, as the products take them.
+  // Makes of LSE and D of block n what the products take.
   __device__ void split_row_sums(int n) {
     if constexpr (kKeys) {
-      // Like queries, a row whose LSE is infinite has P 0: whose parts would not be numbers.
+      // A row whose LSE is infinite has P 0, as in load_own: parts of an infinite number would be NaNs.
       const float lse = row_sums.lse(n) * lse_scale;
       lse_parts = three_parts(__builtin_fabsf(lse) > kMostLse ? kMostLse : lse);
       d_parts = three_parts(row_sums.d(n));
@@ -398,7 +398,8 @@ class BwdPingpongSide {
 
   const BwdFp32Params& p;
   BwdSequence s_;
-  int head, first, parts;  // of keys, a head has so many parts
+  int head, first;
+  int parts;  // how many workgroups divide a key head's group; `head` counts them
   int wave, group, lane, own_count;
   int blocks, at;  // the first row of the block whose scores come next
   RowRange range, whole;
@@ -409,8 +410,9 @@ class BwdPingpongSide {
   int walked_head;
   float slope;           // ALiBi's of the query head whose weights come next, negative
   float own_lse, own_d;  // of queries: negative
-  // Of S, in units of log2, or twice that of a cap; a cap in these units; and of LSE, in units of S.
-  float scale, cap_log2, lse_scale;
+  float scale;           // takes S to units of log2; with a cap, to the argument of its exponential
+  float cap_log2;        // the cap, in units of log2
+  float lse_scale;       // takes LSE to units of S; with a cap, to units of log2
   Dwords2 lse_parts, d_parts;
   Float16 s, dp, sums[kSums][kTiles];
   Dwords4 probabilities[2], ds[2];

@@ -32,7 +32,7 @@ struct TurnedTile {
   }
 };
 
-// A workgroup's blocks in LDS. kTurned: of how many of the two tensors rows are turned, the first first.
+// A workgroup's blocks in LDS. kTurned: how many of the two tensors are turned; 1: only the first.
 template <int kHdim, int kTurned>
 class BwdBlocks {
   using Rows = RowTile<kHdim>;
@@ -47,7 +47,7 @@ class BwdBlocks {
 
  public:
   static constexpr int kBytes = kBuffers * 2 * kTile + 2 * kTurned * kTile;
-  // How many blocks before it is used a block is loaded by waves of the first group.
+  // Waves of the first group load a block so many blocks before its use.
   static constexpr int kLead = kBuffers - 1;
   // Loads of a wave that may be on their way at the end of a phase.
   static constexpr int kMayMiss = (kLead - 1) * 2 * kLoadsOfTile;
@@ -101,8 +101,8 @@ class BwdBlocks {
   // Addresses are made anew where registers are needed more.
   __device__ static int rather_remade(int lane) { return kTurned * kHdim > 128 ? remade(lane) : lane; }
 
-  // A lane turns kLaneRows rows of two dims, and stores the odd one first if it is told so: thereby eight
-  // lanes that store 16 bytes have eight places.
+  // A lane turns kLaneRows rows of two dims. Half of the lanes store the odd dim first, so that eight lanes
+  // store 16 bytes each to different banks.
   struct Task {
     uint32_t first_row, pair, odd;
 
@@ -156,7 +156,7 @@ class BwdBlocks {
 class BwdRowSums {
  public:
   static constexpr int kBytes = 0;
-  // They are loaded one block ahead of their use by either group.
+  // Waves of either group load them one block before their use.
   static constexpr int kLead = 1;
   static constexpr int kMayMiss = 0;
 

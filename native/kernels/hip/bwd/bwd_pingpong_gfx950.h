@@ -23,12 +23,12 @@ class BwdBlocks {
 
  public:
   static constexpr int kBytes = kBuffers * 2 * kTile;
-  // How many blocks before it is used a block is loaded by waves of the first group.
+  // Waves of the first group load a block so many blocks before its use.
   static constexpr int kLead = 2;
   // Loads of a wave that may be on their way at the end of a phase.
   static constexpr int kMayMiss = kLoads;
-  // Pairs of operands that are read ahead: two MFMA take 64 cycles, LDS twice as long. For two more there are
-  // no registers.
+  // Pairs of operands that are read ahead: two MFMA take 64 cycles, LDS twice as long. Where both tensors of
+  // head dim 128 are turned, there are no registers for the second pair.
   static constexpr int kAhead = kTurned * kHdim > 128 ? 1 : 2;
 
   __device__ void begin(LdsByte* lds, int wave, int lane) {
@@ -100,7 +100,7 @@ class BwdRowSums {
 
  public:
   static constexpr int kBytes = 8 * kBuffers * 2 * kVector;
-  // How many blocks before it is used a block is loaded.
+  // Waves of either group load them so many blocks before their use.
   static constexpr int kLead = 2;
   static constexpr int kMayMiss = 2;
 
