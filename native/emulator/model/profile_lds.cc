@@ -84,7 +84,7 @@ LdsCycles count_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, 
                           [=](int g) { return group_lanes(g, bytes, access, wide); });
 }
 
-// An access, from the row of all banks on in which its first lane is: those that differ by rows take as long.
+// The arguments of lds_cycles. Addresses count from the first lane's row of banks: whole rows change nothing.
 struct Access {
   Access() = default;
   Access(const uint32_t* from, uint64_t active, uint32_t size, LdsKind what, Isa of)
@@ -100,13 +100,13 @@ struct Access {
     return sum ^ sum >> 16;
   }
 
-  uint64_t lanes;  // none in one that never was
+  uint64_t lanes;  // 0: the entry is empty
   uint32_t bytes, kind;
   uint64_t isa;
   uint32_t address[kMostLanes];
 };
 
-// Loops make few different accesses.
+// A thread keeps its last answers, since loops repeat a few accesses.
 struct Known {
   Access access;
   LdsCycles cycles;
