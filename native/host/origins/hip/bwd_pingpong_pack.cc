@@ -18,11 +18,14 @@ namespace {
 using hip_fwd::kMostRows;
 using hip_fwd::xcd_parts;
 
-constexpr int64_t kTile = 256;
+// Rows of a workgroup's own, at least and at most.
+constexpr int64_t kLeastTile = 128, kMostTile = 256;
 // LSE / softmax_scale is a float32.
 constexpr float kLeastScale = 1e-30F;
 
-int64_t tiles_of(const FwdProblem& f) { return ceil_div(std::max(f.seqlen_q, f.seqlen_k), kTile); }
+int64_t tiles_of(const FwdProblem& f, int64_t tile) {
+  return ceil_div(std::max(f.seqlen_q, f.seqlen_k), tile);
+}
 
 // Key heads of all batches.
 int64_t heads_of(const FwdProblem& f) { return f.nhead_k * f.batch; }
@@ -40,18 +43,18 @@ bool lengths_fit(const FwdProblem& f, Refusal& why) {
                          kMaxGridYZ / 2, why)) {
     return false;
   }
-  const int64_t tiles = heads_of(f) * tiles_of(f), most = kMaxGridYZ * xcd_parts(heads_of(f));
+  const int64_t tiles = heads_of(f) * tiles_of(f, kLeastTile), most = kMaxGridYZ * xcd_parts(heads_of(f));
   if (tiles <= most) return true;
   return why.because(FMHA_UNSUPPORTED,
                      "fwd->batch = %" PRId64 ", fwd->nhead_k = %" PRId64 ", fwd->seqlen_q = %" PRId64
                      ", fwd->seqlen_k = %" PRId64 ": %" PRId64
-                     " tiles of 256 rows of key heads, and kernels of \"pingpong\" do at most %" PRId64,
+                     " tiles of 128 rows of key heads, and our kernels do at most %" PRId64,
                      f.batch, f.nhead_k, f.seqlen_q, f.seqlen_k, tiles, most);
 }
 
 bool scale_fits(const FwdProblem& f, Refusal& why) {
   if (f.softmax_scale >= kLeastScale) return true;
-  return why.because(FMHA_UNSUPPORTED, "fwd->softmax_scale = %g: kernels of \"pingpong\" take 1e-30 or more",
+  return why.because(FMHA_UNSUPPORTED, "fwd->softmax_scale = %g: our kernels take 1e-30 or more",
                      double{f.softmax_scale});
 }
 
@@ -60,17 +63,17 @@ bool cap_fits(const FwdProblem& f, Refusal& why) {
   if (f.softcap == 0.0F || !std::isinf(4 * f.softmax_scale / f.softcap)) return true;
   return why.because(
       FMHA_UNSUPPORTED,
-      "fwd->softcap = %g, fwd->softmax_scale = %g: kernels of \"pingpong\" take softmax_scale / "
+      "fwd->softcap = %g, fwd->softmax_scale = %g: our kernels take softmax_scale / "
       "softcap below 8e37",
       double{f.softcap}, double{f.softmax_scale});
 }
 
 // The kernels use addresses from 2 GiB behind a tile's first row on for what is no row.
 bool tile_fits(const View& v, Refusal& why) {
-  const int64_t most = (int64_t{1} << 31) / (kTile * v.element_bytes);
+  const int64_t most = (int64_t{1} << 31) / (kMostTile * v.element_bytes);
   if (!v.touched || v.size[kSeqlen] <= 1 || v.stride[kSeqlen] < most) return true;
   return why.because(FMHA_UNSUPPORTED,
-                     "%s.stride_seqlen = %" PRId64 ": kernels of \"pingpong\" take less than %" PRId64,
+                     "%s.stride_seqlen = %" PRId64 ": our kernels take less than %" PRId64,
                      v.name, v.stride[kSeqlen], most);
 }
 
@@ -90,7 +93,7 @@ bool is_within_limits(const BwdProblem& p, Refusal& why) {
 }
 
 void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
-  const int64_t tiles = tiles_of(p.fwd);
+  const int64_t tiles = tiles_of(p.fwd, kernel.bwd.tile_n);
   auto& args = *new (plan.add_launch<BwdPingpongParams>(kernel, grid_of(p.fwd, tiles, w.key_parts)))
                    BwdPingpongParams{};
   two_sided::set_problem(p, w, args.problem);

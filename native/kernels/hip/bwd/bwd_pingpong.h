@@ -43,29 +43,30 @@
 #else
 #include "hip/bwd/bwd_pingpong_gfx942.h"
 #endif
-#include "hip/bwd/bwd_pingpong_rows.h"
+#include "hip/bwd/bwd_side.h"
 
 namespace fmha {
 
-// A score is scaled; and ALiBi is added to it, or it is capped.
-enum class BwdScore { kPlain, kAlibi, kSoftcap };
+inline constexpr int kBwdPingpongWaves = 8;
 
 // A workgroup's 256 keys (kKeys), or rows of queries.
 template <typename T, int kHdim, BwdScore kScore, bool kKeys>
-class BwdPingpongSide {
-  static constexpr int kSums = kKeys ? 2 : 1;
-  using Blocks = BwdBlocks<kHdim, kSums>;
-  static constexpr int kSteps = kHdim / 16;  // of two products each, of S and dP
-  static constexpr int kTiles = kHdim / 32;  // of a sum
+class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
+  using Side = BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves>;
+  using Blocks = BwdBlocks<kHdim, kKeys ? 2 : 1>;
+  using Side::at, Side::blocks, Side::rows_walk, Side::sums_walk, Side::wave, Side::lane;
+  using Side::kSteps, Side::kTiles, Side::kSums;
+  using Side::own_a, Side::own_b, Side::s, Side::dp, Side::lse_parts, Side::d_parts, Side::sums,
+      Side::probabilities, Side::ds;
   // Steps of a phase: pairs of operands, each read kAhead steps ahead. Sums come first.
   static constexpr int kPairs = kTiles, kPairsOfSums = kSums * kPairs;
   static constexpr int kAhead = Blocks::kAhead, kRing = kAhead + 1;
-  static constexpr float kMostLse = 3e38F;
   // Loads of a wave that may be on their way at the end of a phase.
   static constexpr int kMayMiss = Blocks::kMayMiss + (kKeys ? BwdRowSums::kMayMiss : 0);
 
  public:
-  static constexpr int kLdsBytes = Blocks::kBytes + (kKeys ? BwdRowSums::kBytes : 0);
+  using Side::kOwnRows;
+  static constexpr int kLdsBytes = Blocks::kBytes + (kKeys ? kBwdPingpongWaves * BwdRowSums::kBytesOfWave : 0);
 
   __device__ static void run(const BwdPingpongParams& params, const BwdSequence& sequence, int head,
                              int first, LdsByte* lds) {
@@ -76,74 +77,17 @@ class BwdPingpongSide {
   }
 
  private:
-  __device__ BwdPingpongSide(const BwdFp32Params& params, const BwdSequence& sequence, int head_, int first_,
-                             int key_parts)
-      : p(params), s_(sequence), head(head_), first(first_), parts(key_parts) {}
-
-  // ---- The beginning.
+  using Side::Side;
 
   __device__ void begin(LdsByte* lds) {
-    wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
+    this->begin_side();
     group = wave / (kBwdPingpongWaves / 2);
-    lane = threadIdx.x % 64;
-    own_count = kKeys ? s_.seqlen_k : s_.seqlen_q;
     tiles.begin(lds, wave, lane);
     if constexpr (kKeys) row_sums.begin(lds + Blocks::kBytes, wave, lane);
-    find_scales();
-    find_blocks();
-    load_own();
-    _Pragma("unroll") for (int i = 0; i < kSums; ++i) {
-      _Pragma("unroll") for (int t = 0; t < kTiles; ++t) sums[i][t] = Float16{};
-    }
-  }
-
-  // All lanes have the same scales: in a scalar register they take none of the others.
-  __device__ void find_scales() {
-    const auto same = [](float x) {
-      return __builtin_bit_cast(float, __builtin_amdgcn_readfirstlane(__builtin_bit_cast(int, x)));
-    };
-    constexpr bool kCapped = kScore == BwdScore::kSoftcap;
-    scale = same(p.scale * (kCapped ? 2 * kLog2e / p.softcap : kLog2e));
-    cap_log2 = same(p.softcap * kLog2e);
-    lse_scale = same(kCapped ? kLog2e : 1 / p.scale);
-  }
-
-  // The walked rows that any own row sees; of blocks in `whole` each own row of the wave sees all.
-  __device__ void find_blocks() {
-    const int walked = kKeys ? s_.seqlen_q : s_.seqlen_k;
-    const Window window = window_of<kKeys>(p, s_);
-    const int last = min(first + kBwdPingpongTile, own_count) - 1;
-    const RowRange seen = window.seen_by(first, last, walked);
-    const int begin = seen.begin / 32 * 32;
-    const int of_head = seen.begin < seen.end ? (seen.end - begin + 31) / 32 : 0;
-    const int heads = kKeys ? p.nhead_ratio_qk / parts : 1;
-    blocks = of_head * heads;
-    const int wave_first = first + wave * 32;
-    whole = {window.first(min(wave_first + 31, last)), min(window.last(wave_first) + 1, walked)};
-    range = {begin, begin + of_head * 32};
-    const int first_head = kKeys ? head * heads : head / p.nhead_ratio_qk;
-    rows_walk = BlockWalk(matrix<!kKeys, false>(p, s_, first_head), matrix<!kKeys, true>(p, s_, first_head),
-                          range, blocks);
-    at = begin;
-    walked_head = first_head;
-    if (blocks > 0) find_slope(kKeys ? first_head : head);
-    if constexpr (kKeys) {
-      sums_walk = BlockWalk(row_vector(p.lse, p.lse_strides, s_, first_head),
-                            row_vector(p.d, p.d_strides, s_, first_head), range, blocks);
-    }
-  }
-
-  __device__ void load_own() {
-    const int own_head = kKeys ? head / parts : head;
-    own_a.load(matrix<kKeys, false>(p, s_, own_head), first, wave, lane);
-    own_b.load(matrix<kKeys, true>(p, s_, own_head), first, wave, lane);
-    if constexpr (!kKeys) {
-      const float* lse = rows_of(p.lse, p.lse_strides, s_, s_.first_q, head);
-      const float* d = rows_of(p.d, p.d_strides, s_, s_.first_q, head);
-      const int row = min(first + wave * 32 + lane % 32, own_count - 1);
-      own_lse = -lse_log2(lse[row]);
-      own_d = -d[row];
-    }
+    this->find_scales();
+    this->find_blocks();
+    this->load_own();
+    this->begin_sums();
   }
 
   // ---- The main loop.
@@ -160,6 +104,10 @@ class BwdPingpongSide {
       row_sums.load(n, sums_walk.a.rows(count), sums_walk.b.rows(count));
       sums_walk.next();
     }
+  }
+
+  __device__ void split_row_sums(int n) {
+    if constexpr (kKeys) Side::split_row_sums(row_sums.lse(n), row_sums.d(n));
   }
 
   __device__ void walk() {
@@ -272,190 +220,24 @@ class BwdPingpongSide {
     load_row_sums(n + BwdRowSums::kLead);
     load_rows(n + group + Blocks::kLead);
     tiles.turn(n + group);
-    if constexpr (kScore == BwdScore::kSoftcap) cap();
-    hide(at);
-    make_weights(at);
-    next_block(n);
+    this->cap();
+    this->hide(at);
+    const float column = this->first_column(at);
+    _Pragma("unroll") for (int i = 0; i < Side::kSlices; ++i) this->weigh_slice(i, column);
+    this->next_block(n);
     wait_for_lds();  // what was turned was stored long ago
     wait_for_loads<kMayMiss>();
     split_row_sums(n + 1);
   }
 
-  // The block behind the n-th.
-  __device__ void next_block(int n) {
-    at += 32;
-    if (at < range.end) return;
-    at = range.begin;
-    ++walked_head;
-    if (kKeys && n + 1 < blocks) find_slope(walked_head);
-  }
-
-  __device__ void find_slope(int head_q) {
-    if constexpr (kScore == BwdScore::kAlibi) {
-      slope = p.alibi[int64_t{s_.index} * p.alibi_stride_batch + head_q] * -kLog2e;
-    }
-  }
-
-  // S in units of log2, less LSE, and dP times the slope of the cap.
-  __device__ void cap() {
-    _Pragma("unroll") for (int i = 0; i < 16; ++i) {
-      const float tanh = 1 - 2 * __builtin_amdgcn_rcpf(__builtin_amdgcn_exp2f(s[i] * scale) + 1);
-      s[i] = kKeys ? tanh * cap_log2 : __builtin_fmaf(tanh, cap_log2, own_lse);
-      dp[i] = (kKeys ? dp[i] : dp[i] + own_d) * (1 - tanh * tanh);
-      if (i % 4 == 3) __builtin_amdgcn_sched_barrier(0);
-    }
-    if constexpr (kKeys) s = multiply32<Bf16>(lse_parts, kMinusThree, s);
-  }
-
-  // Hides what own rows do not see of the block.
-  __device__ void hide(int block) {
-    if (block >= whole.begin && block + 32 <= whole.end) return;
-    const int lane_now = remade(lane), first_of_lane = block + lane_now / 32 * 8;
-    const Window window = window_of<kKeys>(p, s_);
-    const int row_of_lane = first + wave * 32 + lane_now % 32, walked = kKeys ? s_.seqlen_q : s_.seqlen_k;
-    const int begin = window.first(row_of_lane) - first_of_lane;
-    const int end = min(window.last(row_of_lane) + 1, walked) - first_of_lane;
-    _Pragma("unroll") for (int i = 0; i < 16; ++i) {
-      const int row = (i & 8) * 2 + (i & 7);
-      s[i] = row < begin || row >= end ? -__builtin_inff() : s[i];
-    }
-  }
-
-  // P in place of S, and dS in place of dP, four at a time: exponentials wait for nothing that was asked for
-  // just before them.
-  __device__ void make_weights(int block) {
-    // The column of the lane's first walked row, as its own row sees it.
-    float column = 0;
-    if constexpr (kScore == BwdScore::kAlibi) {
-      const int of_lane = remade(lane);
-      column = static_cast<float>(block + of_lane / 32 * 8 - window_of<kKeys>(p, s_).shift -
-                                  (first + wave * 32 + of_lane % 32));
-    }
-    _Pragma("unroll") for (int i = 0; i < 16 + 8; i += 4) {
-      if (i >= 8) round_four(i - 8);
-      _Pragma("unroll") for (int j = i - 4; j < i; ++j) {
-        if (j < 0 || j >= 16) continue;
-        s[j] = __builtin_amdgcn_exp2f(s[j]);
-        if constexpr (!kKeys && kScore != BwdScore::kSoftcap) dp[j] += own_d;
-      }
-      _Pragma("unroll") for (int j = i; j < i + 4; ++j) {
-        if (j >= 16) continue;
-        if constexpr (kScore == BwdScore::kSoftcap) continue;
-        s[j] = kKeys ? s[j] * scale : __builtin_fmaf(s[j], scale, own_lse);
-        if constexpr (kScore == BwdScore::kAlibi) {
-          s[j] = __builtin_fmaf(slope, __builtin_fabsf(column + ((j & 8) * 2 + (j & 7))), s[j]);
-        }
-      }
-      __builtin_amdgcn_sched_barrier(0);
-    }
-  }
-  __device__ void round_four(int i) {
-    _Pragma("unroll") for (int j = i; j < i + 4; j += 2) {
-      if constexpr (kKeys) probabilities[j / 8][j % 8 / 2] = rounded_pair<T>(s[j], s[j + 1]);
-      ds[j / 8][j % 8 / 2] = rounded_pair<T>(s[j] * dp[j], s[j + 1] * dp[j + 1]);
-    }
-  }
-
-  // Makes of LSE and D of block n what the products take.
-  __device__ void split_row_sums(int n) {
-    if constexpr (kKeys) {
-      // A row whose LSE is infinite has P 0, as in load_own: parts of an infinite number would be NaNs.
-      const float lse = row_sums.lse(n) * lse_scale;
-      lse_parts = three_parts(__builtin_fabsf(lse) > kMostLse ? kMostLse : lse);
-      d_parts = three_parts(row_sums.d(n));
-      __builtin_amdgcn_sched_barrier(0);
-    }
-  }
-
-  // ---- The end.
-
-  __device__ void end() const {
-    const BwdFp32Params& again = arguments();
-    if constexpr (kKeys) {
-      write(sums[0], again.scale, again.dk, again.dk_strides, s_.first_k, again.hdim_q);
-      write(sums[1], 1, again.dv, again.dv_strides, s_.first_k, again.hdim_v);
-    } else {
-      write(sums[0], again.scale, again.dq, again.dq_strides, s_.first_q, again.hdim_q);
-    }
-  }
-
-  __device__ void write(const Float16 (&sum)[kTiles], float factor, void* gradient, const BwdStrides& strides,
-                        int64_t first_row, int hdim) const {
-    const bool is_part = kKeys && parts > 1, adds = arguments().accumulate != 0 && !is_part;
-    const auto to = [&]<typename E>(E* data) {
-      const OwnGradient<E> rows(rows_of(data, strides, s_, first_row, head), strides.row, first, own_count,
-                                hdim);
-      _Pragma("unroll") for (int t = 0; t < kTiles; ++t) {
-        rows.write(sum[t], factor, wave * 32 + lane % 32, t * 32 + lane / 32 * 8, adds);
-      }
-    };
-    if (arguments().float_gradients || is_part) {
-      to(typed<float>(gradient));
-    } else {
-      to(typed<T>(gradient));
-    }
-  }
-
-  const BwdFp32Params& p;
-  BwdSequence s_;
-  int head, first;
-  int parts;  // how many workgroups divide a key head's group; `head` counts them
-  int wave, group, lane, own_count;
-  int blocks, at;  // the first row of the block whose scores come next
-  RowRange range, whole;
+  int group;
   Blocks tiles;
   BwdRowSums row_sums;
-  BlockWalk rows_walk, sums_walk;
-  OwnRows<kHdim> own_a, own_b;
-  int walked_head;
-  float slope;           // ALiBi's of the query head whose weights come next, negative
-  float own_lse, own_d;  // of queries: negative
-  float scale;           // takes S to units of log2; with a cap, to the argument of its exponential
-  float cap_log2;        // the cap, in units of log2
-  float lse_scale;       // takes LSE to units of S; with a cap, to units of log2
-  Dwords2 lse_parts, d_parts;
-  Float16 s, dp, sums[kSums][kTiles];
-  Dwords4 probabilities[2], ds[2];
   Pair ring[kRing];
-};
-
-template <typename T, int kHdim, BwdScore kScore>
-class BwdPingpong {
-  using Keys = BwdPingpongSide<T, kHdim, kScore, true>;
-  using Queries = BwdPingpongSide<T, kHdim, kScore, false>;
-  static constexpr int kLdsBytes =
-      Keys::kLdsBytes > Queries::kLdsBytes ? Keys::kLdsBytes : Queries::kLdsBytes;
-
- public:
-  __device__ static void run() {
-    __shared__ __attribute__((aligned(256))) uint8_t lds[kLdsBytes];
-    auto* const memory = (LdsByte*)(lds);  // NOLINT: the only cast that changes address spaces
-    const auto& p = *reinterpret_cast<const BwdPingpongParams*>(__builtin_amdgcn_kernarg_segment_ptr());
-    const BwdPlace place(p);
-    const BwdSequence sequence = uniform(sequence_of(p.problem, place.batch));
-    const int z = static_cast<int>(blockIdx.z) - p.key_parts;
-    if (z < 0) {
-      const int first = place.tile * kBwdPingpongTile;
-      if (first < sequence.seqlen_k)
-        Keys::run(p, sequence, place.head_k * p.key_parts + blockIdx.z, first, memory);
-    } else {
-      const int head = place.head_k * p.problem.nhead_ratio_qk + z;
-      // With a causal mask the last tile has most keys: it begins first.
-      const int tile = (sequence.seqlen_q - 1) / kBwdPingpongTile - place.tile;
-      if (tile >= 0 && sequence.seqlen_q > 0) {
-        Queries::run(p, sequence, head, tile * kBwdPingpongTile, memory);
-      }
-    }
-  }
 };
 
 }  // namespace fmha
 
 // FMHA_BWD_PINGPONG_KERNEL(symbol, type, head dim, score): one kernel and its facts.
-#define FMHA_BWD_PINGPONG_KERNEL(entry, type, hdim, score)                                                  \
-  extern "C" __device__ __attribute__((used, visibility("protected")))                                      \
-  const fmha::BwdFp32Facts entry##_facts = {32,   fmha::kBwdPingpongTile,  hdim,                            \
-                                            hdim, fmha::kBwdPingpongBlock, 1};                              \
-  extern "C" __global__ __launch_bounds__(fmha::kBwdPingpongBlock, 2) void entry(fmha::BwdPingpongParams) { \
-    fmha::BwdPingpong<fmha::type, hdim, fmha::BwdScore::score>::run();                                      \
-  }
+#define FMHA_BWD_PINGPONG_KERNEL(entry, type, hdim, score) \
+  FMHA_BWD_SIDES_KERNEL(entry, BwdPingpongSide, 2, type, hdim, score)

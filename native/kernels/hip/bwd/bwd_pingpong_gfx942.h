@@ -152,26 +152,4 @@ class BwdBlocks {
   int read_rows_, read_turned_;
 };
 
-// LSE and D of the rows of a block, which a lane loads to registers.
-class BwdRowSums {
- public:
-  static constexpr int kBytes = 0;
-  // Waves of either group load them one block before their use.
-  static constexpr int kLead = 1;
-  static constexpr int kMayMiss = 0;
-
-  __device__ void begin(LdsByte*, int, int lane) { at_ = lane < 32 ? place_of_row(lane) * 4 : kNowhere; }
-
-  __device__ void load(int, Resource lse, Resource d) {
-    lse_ = __builtin_amdgcn_raw_buffer_load_b32(lse, at_, 0, 0);
-    d_ = __builtin_amdgcn_raw_buffer_load_b32(d, at_, 0, 0);
-    __builtin_amdgcn_sched_barrier(0);
-  }
-  __device__ float lse(int) const { return __builtin_bit_cast(float, lse_); }
-  __device__ float d(int) const { return __builtin_bit_cast(float, d_); }
-
- private:
-  uint32_t at_, lse_, d_;
-};
-
 }  // namespace fmha

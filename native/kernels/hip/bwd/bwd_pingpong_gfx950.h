@@ -10,55 +10,15 @@
 
 namespace fmha {
 
-// A workgroup's blocks in LDS.
-template <int kHdim, int kTurned>
-class BwdBlocks {
+// A workgroup's blocks in LDS, by their rows: one tile of 32 rows for each of the two tensors.
+template <int kHdim>
+class BwdRowsInLds {
+ protected:
   static constexpr int kRowBytes = 2 * kHdim, kChunks = kRowBytes / kChunk, kTile = 32 * kRowBytes;
-  static constexpr int kRowsOfLoad = 64 / kChunks;
-  // A wave loads a part of both tensors, or two parts of the one of its group.
-  static constexpr bool kBoth = kHdim == 128;
-  static constexpr int kLoads = kBoth ? 2 : 1;
-  static_assert(kTile == (kBoth ? 8 : 4) * 64 * kChunk);
   static constexpr int kBuffers = 4;
 
  public:
   static constexpr int kBytes = kBuffers * 2 * kTile;
-  // Waves of the first group load a block so many blocks before its use.
-  static constexpr int kLead = 2;
-  // Loads of a wave that may be on their way at the end of a phase.
-  static constexpr int kMayMiss = kLoads;
-  // Pairs of operands that are read ahead: two MFMA take 64 cycles, LDS twice as long. Where both tensors of
-  // head dim 128 are turned, there are no registers for the second pair.
-  static constexpr int kAhead = kTurned * kHdim > 128 ? 1 : 2;
-
-  __device__ void begin(LdsByte* lds, int wave, int lane) {
-    lds_ = lds;
-    wave_ = wave;
-    lane_ = lane;
-    const int own = place_of_row(lane % 32);
-    read_rows_ = own * kRowBytes + exchange(own, lane / 32) * kChunk;
-    // ds_read_b64_tr_b16: sixteen lanes read four rows by sixteen dims, a lane four dims of a row, and get
-    // four rows of a dim each.
-    const int turned = lane / 32 * 8 + lane % 16 / 4, dim = place_of_row((lane & 16) + lane % 4 * 4);
-    read_turned_ = turned * kRowBytes + exchange(turned, dim / 8) * kChunk + dim % 8 * 2;
-  }
-
-  // Loads the wave's part of block n, of whose rows so many bytes count.
-  __device__ void load(int n, Resource a, Resource b, uint32_t a_row, uint32_t b_row, int a_bytes,
-                       int b_bytes) const {
-    const uint32_t lane = kTurned * kHdim > 128 ? remade(lane_) : lane_;  // registers are needed more
-    const int row = first_row() + lane / kChunks % kRowsOfLoad;
-    const int column = exchange(row, lane % kChunks) * kChunk;
-    const auto tile = [&](int tensor, Resource from, uint32_t row_bytes, int bytes) {
-      load_to_lds_unseen<16>(from, buffer(n) + tensor * kTile + first_row() * kRowBytes,
-                             column < bytes ? row * row_bytes + column : kNowhere);
-    };
-    if (kBoth || wave_ < 4) tile(0, a, a_row, a_bytes);
-    if (kBoth || wave_ >= 4) tile(1, b, b_row, b_bytes);
-    __builtin_amdgcn_sched_barrier(0);
-  }
-
-  __device__ static void turn(int) {}
 
   // Chunk 2 * step + lane / 32 of a row of block n, of tensor 0 or 1.
   __device__ Dwords4 rows(int n, int tensor, int step) const {
@@ -78,53 +38,79 @@ class BwdBlocks {
     return {low[0], low[1], high[0], high[1]};
   }
 
- private:
+ protected:
+  __device__ void begin(LdsByte* lds, int lane) {
+    lds_ = lds;
+    const int own = place_of_row(lane % 32);
+    read_rows_ = own * kRowBytes + exchange(own, lane / 32) * kChunk;
+    // ds_read_b64_tr_b16: sixteen lanes read four rows by sixteen dims, a lane four dims of a row, and get
+    // four rows of a dim each.
+    const int turned = lane / 32 * 8 + lane % 16 / 4, dim = place_of_row((lane & 16) + lane % 4 * 4);
+    read_turned_ = turned * kRowBytes + exchange(turned, dim / 8) * kChunk + dim % 8 * 2;
+  }
+
   // The chunk that lies in the place of `chunk`, and the other way round. Sixteen lanes read rows that differ
   // in bits 0 to 3, and 32 lanes 64 bytes of each of four rows that differ in bits 0 and 1.
   __device__ static constexpr int exchange(int row, int chunk) {
-    const int low = kChunks == 16 ? (row & 3) << 2 : (row & 2) << 1;
+    const int low = kChunks >= 16 ? (row & 3) << 2 : (row & 2) << 1;
     return chunk ^ low ^ (row >> 2 & 3);
   }
 
   __device__ LdsByte* buffer(int n) const { return lds_ + (n % kBuffers) * 2 * kTile; }
-  __device__ int first_row() const { return (kBoth ? wave_ : wave_ % 4) * kRowsOfLoad; }
 
+ private:
   LdsByte* lds_;
-  int wave_, lane_;
   int read_rows_, read_turned_;
 };
 
-// LSE and D of the rows of a block: each wave loads its own to LDS.
-class BwdRowSums {
-  static constexpr int kBuffers = 4, kVector = 64 * sizeof(float);
+// The blocks of eight waves.
+template <int kHdim, int kTurned>
+class BwdBlocks : BwdRowsInLds<kHdim> {
+  using Base = BwdRowsInLds<kHdim>;
+  using Base::exchange, Base::buffer, Base::kChunks, Base::kRowBytes, Base::kTile;
+  static constexpr int kRowsOfLoad = 64 / kChunks;
+  // A wave loads a part of both tensors, or two parts of the one of its group.
+  static constexpr bool kBoth = kHdim == 128;
+  static constexpr int kLoads = kBoth ? 2 : 1;
+  static_assert(kTile == (kBoth ? 8 : 4) * 64 * kChunk);
 
  public:
-  static constexpr int kBytes = 8 * kBuffers * 2 * kVector;
-  // Waves of either group load them so many blocks before their use.
+  using Base::rows, Base::dims, Base::kBytes;
+  // Waves of the first group load a block so many blocks before its use.
   static constexpr int kLead = 2;
-  static constexpr int kMayMiss = 2;
+  // Loads of a wave that may be on their way at the end of a phase.
+  static constexpr int kMayMiss = kLoads;
+  // Pairs of operands that are read ahead: two MFMA take 64 cycles, LDS twice as long. Where both tensors of
+  // head dim 128 are turned, there are no registers for the second pair.
+  static constexpr int kAhead = kTurned * kHdim > 128 ? 1 : 2;
 
   __device__ void begin(LdsByte* lds, int wave, int lane) {
-    lds_ = lds + wave * kBuffers * 2 * kVector;
+    Base::begin(lds, lane);
+    wave_ = wave;
     lane_ = lane;
-    at_ = ((lane & 32) | place_of_row(lane % 32)) * 4;
   }
 
-  __device__ void load(int n, Resource lse, Resource d) const {
-    const int lane = remade(lane_);
-    const uint32_t from = lane < 32 ? lane * 4 : kNowhere;  // the other lanes write zeros
-    load_to_lds_unseen<4>(lse, buffer(n), from);
-    load_to_lds_unseen<4>(d, buffer(n) + kVector, from);
+  // Loads the wave's part of block n, of whose rows so many bytes count.
+  __device__ void load(int n, Resource a, Resource b, uint32_t a_row, uint32_t b_row, int a_bytes,
+                       int b_bytes) const {
+    const uint32_t lane = kTurned * kHdim > 128 ? remade(lane_) : lane_;  // registers are needed more
+    const int row = first_row() + lane / kChunks % kRowsOfLoad;
+    const int column = exchange(row, lane % kChunks) * kChunk;
+    const auto tile = [&](int tensor, Resource from, uint32_t row_bytes, int bytes) {
+      load_to_lds_unseen<16>(from, buffer(n) + tensor * kTile + first_row() * kRowBytes,
+                             column < bytes ? row * row_bytes + column : kNowhere);
+    };
+    if (kBoth || wave_ < 4) tile(0, a, a_row, a_bytes);
+    if (kBoth || wave_ >= 4) tile(1, b, b_row, b_bytes);
     __builtin_amdgcn_sched_barrier(0);
   }
-  __device__ float lse(int n) const { return lds_load<float>(buffer(n) + at_); }
-  __device__ float d(int n) const { return lds_load<float>(buffer(n) + at_ + kVector); }
+
+  __device__ static void turn(int) {}
 
  private:
-  __device__ LdsByte* buffer(int n) const { return lds_ + (n % kBuffers) * 2 * kVector; }
+  __device__ int first_row() const { return (kBoth ? wave_ : wave_ % 4) * kRowsOfLoad; }
 
-  LdsByte* lds_;
-  int lane_, at_;
+  int wave_, lane_;
 };
 
 }  // namespace fmha

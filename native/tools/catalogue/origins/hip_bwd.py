@@ -9,8 +9,9 @@ from typing import Any
 from family import OneHeadDim, check_keys, check_known
 from family_bwd import BwdRow, Origin
 
-_PINGPONG_HDIMS = (64, 128)
-_PINGPONG_ARCHS = ("gfx942", "gfx950")
+# Of each pipeline: its head dims, and rows of a workgroup's own.
+_SIDES = {"pingpong": ((64, 128), 256), "wide": ((256,), 128)}
+_SIDES_ARCHS = ("gfx942", "gfx950")
 
 
 @dataclass(frozen=True)
@@ -32,20 +33,20 @@ class HipBwdTile(OneHeadDim):
 
 
 @dataclass(frozen=True)
-class PingpongTile(OneHeadDim):
-    """How a workgroup divides the work: eight waves of 32 rows of its own, and blocks of 32 of the others."""
+class SidesTile(OneHeadDim):
+    """How a workgroup divides the work: waves of 32 rows of its own, and blocks of 32 of the others."""
 
     hdim: int
     tag: str
+    pipeline: str
+    tile_n: int
     origin: str = "hip"
-    pipeline: str = "pingpong"
     dtypes: tuple[str, ...] = ("fp16", "bf16")
     optional: bool = False
     whole: bool = True
     divides_groups: bool = True
     hdim_step: int = 8
     tile_m: int = 32
-    tile_n: int = 256
 
 
 class HipBwd(Origin):
@@ -55,11 +56,12 @@ class HipBwd(Origin):
     # Packed float32 takes the matrix cores' turn.
     flags = ("-fno-slp-vectorize",)
 
-    def read_tile(self, content: dict[str, Any], where: str) -> HipBwdTile | PingpongTile:
-        if content.get("tag") == "pingpong":
+    def read_tile(self, content: dict[str, Any], where: str) -> HipBwdTile | SidesTile:
+        if (pipeline := content.get("tag")) in _SIDES:
+            hdims, rows = _SIDES[pipeline]
             check_keys(content, {"hdim", "tag"}, set(), where)
-            check_known("hdim", content["hdim"], _PINGPONG_HDIMS, where)
-            return PingpongTile(**content)
+            check_known("hdim", content["hdim"], hdims, where)
+            return SidesTile(**content, pipeline=pipeline, tile_n=rows)
         check_keys(content, {"hdim", "rows"}, {"tag"}, where)
         hdim, rows = content["hdim"], content["rows"]
         # Each of 256 threads loads the same number of vectors of four; a product is 16 rows by 64 columns.
@@ -70,18 +72,18 @@ class HipBwd(Origin):
         return HipBwdTile(hdim, rows, content.get("tag"))
 
     def header_of(self, row: BwdRow) -> str:
-        return "hip/bwd/bwd_fp32_kernel.h" if row.dtype == "fp32" else self.header
+        return "hip/bwd/bwd_fp32_kernel.h" if row.dtype == "fp32" else f"hip/bwd/bwd_{row.pipeline}.h"
 
     def flags_of(self, row: BwdRow) -> tuple[str, ...]:
         return () if row.dtype == "fp32" else self.flags
 
-    def line(self, row: BwdRow, tile: HipBwdTile | PingpongTile) -> str:
+    def line(self, row: BwdRow, tile: HipBwdTile | SidesTile) -> str:
         """Return the line that the header makes a kernel of."""
-        if isinstance(tile, PingpongTile):
-            if row.bias or row.dropout or row.arch not in _PINGPONG_ARCHS:
+        if isinstance(tile, SidesTile):
+            if row.bias or row.dropout or row.arch not in _SIDES_ARCHS:
                 raise ValueError(
-                    f"{row.name}: pingpong has neither bias nor dropout, and is for gfx942 and gfx950"
+                    f"{row.name}: {tile.pipeline} has neither bias nor dropout, and is for gfx942 and gfx950"
                 )
             score = "kAlibi" if row.alibi else "kSoftcap" if row.softcap else "kPlain"
-            return f"FMHA_BWD_PINGPONG_KERNEL({row.name}, {row.dtype.capitalize()}, {tile.hdim}, {score})"
+            return f"FMHA_BWD_{tile.pipeline.upper()}_KERNEL({row.name}, {row.dtype.capitalize()}, {tile.hdim}, {score})"
         return f"FMHA_BWD_FP32_KERNEL({row.name}, {tile.hdim}, {tile.tile_m})"

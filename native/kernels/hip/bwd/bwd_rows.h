@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The rows of hip/bwd/bwd_pingpong.h in memory: which ones a workgroup owns, where it walks, and what it
-// writes.
+// The rows of hip/bwd/bwd_side.h in memory: which ones a workgroup owns, where it walks, and what it writes.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -11,10 +10,6 @@
 #include "hip/common/pingpong_parts.h"
 
 namespace fmha {
-
-inline constexpr int kBwdPingpongWaves = 8;
-inline constexpr int kBwdPingpongBlock = 64 * kBwdPingpongWaves;
-inline constexpr int kBwdPingpongTile = 32 * kBwdPingpongWaves;  // rows of a workgroup's own
 
 // A workgroup does a tile of a key head, or of one of its query heads.
 struct BwdPlace {
@@ -126,8 +121,9 @@ template <int kHdim>
 struct OwnRows {
   Dwords4 x[kHdim / 16];
 
-  __device__ void load(const MatrixRows& m, int first, int wave, int lane) {
-    const int left = min(m.rows - first, kBwdPingpongTile);
+  // The workgroup owns so many rows from `first` on.
+  __device__ void load(const MatrixRows& m, int first, int own, int wave, int lane) {
+    const int left = min(m.rows - first, own);
     const Resource from = MatrixRows::of(m.row(first), left, m.row_bytes, m.bytes);
     const uint32_t begin = (wave * 32 + lane % 32) * m.row_bytes;
     _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
@@ -137,13 +133,13 @@ struct OwnRows {
   }
 };
 
-// The gradient of own rows from `first` on.
+// The gradient of so many own rows from `first` on.
 template <typename E>
 class OwnGradient {
  public:
-  __device__ OwnGradient(E* data, int64_t row, int first, int rows, int hdim)
+  __device__ OwnGradient(E* data, int64_t row, int first, int rows, int own, int hdim)
       : row_bytes_(row * sizeof(E)), hdim_(hdim) {
-    to_ = resource(data + first * row, min(rows - first, kBwdPingpongTile) * row_bytes_);
+    to_ = resource(data + first * row, min(rows - first, own) * row_bytes_);
   }
 
   // A lane's 16 of 32 dims of a row from `first` on, turned: element i is dim + (i & 8) * 2 + (i & 7).

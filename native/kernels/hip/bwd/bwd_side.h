@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A workgroup of our own backward kernels for Instinct (hip/bwd/bwd_pingpong.h, hip/bwd/bwd_wide.h): its own
+// rows and those that it walks over, P and dS of a block, and the gradients that it writes.
+//
+// A workgroup owns keys of a key head, for dK and dV, and walks over the rows of all query heads of its group;
+// or it owns rows of a query head, for dQ, and walks over the keys. A wave owns 32 rows: "a" is the pair Q and
+// K, whose product is S; "b" is dO and V, whose product is dP. Walked rows come in blocks of 32.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "args/bwd_pingpong.h"
+#include "hip/bwd/bwd_fp32_problem.h"
+#include "hip/bwd/bwd_row_sums.h"
+#include "hip/bwd/bwd_rows.h"
+#include "hip/common/pingpong_parts.h"
+
+namespace fmha {
+
+// A score is scaled; and ALiBi is added to it, or it is capped.
+enum class BwdScore { kPlain, kAlibi, kSoftcap };
+
+// A workgroup of so many waves, that owns keys (kKeys), or rows of queries.
+template <typename T, int kHdim, BwdScore kScore, bool kKeys, int kWaves>
+class BwdSide {
+ public:
+  static constexpr int kOwnRows = 32 * kWaves;
+
+ protected:
+  static constexpr int kSums = kKeys ? 2 : 1;
+  static constexpr int kSteps = kHdim / 16;  // of two products each, of S and dP
+  static constexpr int kTiles = kHdim / 32;  // of a sum
+  static constexpr float kMostLse = 3e38F;
+
+  __device__ BwdSide(const BwdFp32Params& params, const BwdSequence& sequence, int head_, int first_,
+                     int key_parts)
+      : p(params), s_(sequence), head(head_), first(first_), parts(key_parts) {}
+
+  // ---- The beginning.
+
+  __device__ void begin_side() {
+    wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
+    lane = threadIdx.x % 64;
+    own_count = kKeys ? s_.seqlen_k : s_.seqlen_q;
+  }
+
+  __device__ void begin_sums() {
+    _Pragma("unroll") for (int i = 0; i < kSums; ++i) {
+      _Pragma("unroll") for (int t = 0; t < kTiles; ++t) sums[i][t] = Float16{};
+    }
+  }
+
+  // All lanes have the same scales: in a scalar register they take none of the others.
+  __device__ void find_scales() {
+    const auto same = [](float x) {
+      return __builtin_bit_cast(float, __builtin_amdgcn_readfirstlane(__builtin_bit_cast(int, x)));
+    };
+    constexpr bool kCapped = kScore == BwdScore::kSoftcap;
+    scale = same(p.scale * (kCapped ? 2 * kLog2e / p.softcap : kLog2e));
+    cap_log2 = same(p.softcap * kLog2e);
+    lse_scale = same(kCapped ? kLog2e : 1 / p.scale);
+  }
+
+  // The walked rows that any own row sees; of blocks in `whole` each own row of the wave sees all.
+  __device__ void find_blocks() {
+    const int walked = kKeys ? s_.seqlen_q : s_.seqlen_k;
+    const Window window = window_of<kKeys>(p, s_);
+    const int last = min(first + kOwnRows, own_count) - 1;
+    const RowRange seen = window.seen_by(first, last, walked);
+    const int begin = seen.begin / 32 * 32;
+    const int of_head = seen.begin < seen.end ? (seen.end - begin + 31) / 32 : 0;
+    const int heads = kKeys ? p.nhead_ratio_qk / parts : 1;
+    blocks = of_head * heads;
+    const int wave_first = first + wave * 32;
+    whole = {window.first(min(wave_first + 31, last)), min(window.last(wave_first) + 1, walked)};
+    range = {begin, begin + of_head * 32};
+    const int first_head = kKeys ? head * heads : head / p.nhead_ratio_qk;
+    rows_walk = BlockWalk(matrix<!kKeys, false>(p, s_, first_head), matrix<!kKeys, true>(p, s_, first_head),
+                          range, blocks);
+    at = begin;
+    walked_head = first_head;
+    if (blocks > 0) find_slope(kKeys ? first_head : head);
+    if constexpr (kKeys) {
+      sums_walk = BlockWalk(row_vector(p.lse, p.lse_strides, s_, first_head),
+                            row_vector(p.d, p.d_strides, s_, first_head), range, blocks);
+    }
+  }
+
+  __device__ void load_own() {
+    const int own_head = kKeys ? head / parts : head;
+    own_a.load(matrix<kKeys, false>(p, s_, own_head), first, kOwnRows, wave, lane);
+    own_b.load(matrix<kKeys, true>(p, s_, own_head), first, kOwnRows, wave, lane);
+    if constexpr (!kKeys) {
+      const float* lse = rows_of(p.lse, p.lse_strides, s_, s_.first_q, head);
+      const float* d = rows_of(p.d, p.d_strides, s_, s_.first_q, head);
+      const int row = min(first + wave * 32 + lane % 32, own_count - 1);
+      own_lse = -lse_log2(lse[row]);
+      own_d = -d[row];
+    }
+  }
+
+  // ---- P and dS of a block.
+
+  // The block behind the n-th.
+  __device__ void next_block(int n) {
+    at += 32;
+    if (at < range.end) return;
+    at = range.begin;
+    ++walked_head;
+    if (kKeys && n + 1 < blocks) find_slope(walked_head);
+  }
+
+  __device__ void find_slope(int head_q) {
+    if constexpr (kScore == BwdScore::kAlibi) {
+      slope = p.alibi[int64_t{s_.index} * p.alibi_stride_batch + head_q] * -kLog2e;
+    }
+  }
+
+  // S in units of log2, less LSE, and dP times the slope of the cap.
+  __device__ void cap() {
+    if constexpr (kScore != BwdScore::kSoftcap) return;
+    _Pragma("unroll") for (int i = 0; i < 16; ++i) {
+      const float tanh = 1 - 2 * __builtin_amdgcn_rcpf(__builtin_amdgcn_exp2f(s[i] * scale) + 1);
+      s[i] = kKeys ? tanh * cap_log2 : __builtin_fmaf(tanh, cap_log2, own_lse);
+      dp[i] = (kKeys ? dp[i] : dp[i] + own_d) * (1 - tanh * tanh);
+      if (i % 4 == 3) __builtin_amdgcn_sched_barrier(0);
+    }
+    if constexpr (kKeys) s = multiply32<Bf16>(lse_parts, kMinusThree, s);
+  }
+
+  // Hides what own rows do not see of the block.
+  __device__ void hide(int block) {
+    if (block >= whole.begin && block + 32 <= whole.end) return;
+    const int lane_now = remade(lane), first_of_lane = block + lane_now / 32 * 8;
+    const Window window = window_of<kKeys>(p, s_);
+    const int row_of_lane = first + wave * 32 + lane_now % 32, walked = kKeys ? s_.seqlen_q : s_.seqlen_k;
+    const int begin = window.first(row_of_lane) - first_of_lane;
+    const int end = min(window.last(row_of_lane) + 1, walked) - first_of_lane;
+    _Pragma("unroll") for (int i = 0; i < 16; ++i) {
+      const int row = (i & 8) * 2 + (i & 7);
+      s[i] = row < begin || row >= end ? -__builtin_inff() : s[i];
+    }
+  }
+
+  // The column of the lane's first walked row, as its own row sees it.
+  __device__ float first_column(int block) const {
+    if constexpr (kScore != BwdScore::kAlibi) return 0;
+    const int of_lane = remade(lane);
+    return static_cast<float>(block + of_lane / 32 * 8 - window_of<kKeys>(p, s_).shift -
+                              (first + wave * 32 + of_lane % 32));
+  }
+
+  // P in place of S, and dS in place of dP, by slices of four: exponentials wait for nothing that was asked for
+  // just before them. Behind slice 3 the first eight elements are rounded, behind slice 5 all.
+  static constexpr int kSlices = 6;
+  __device__ void weigh_slice(int slice, float column) {
+    const int i = slice * 4;
+    if (i >= 8) round_four(i - 8);
+    _Pragma("unroll") for (int j = i - 4; j < i; ++j) {
+      if (j < 0 || j >= 16) continue;
+      s[j] = __builtin_amdgcn_exp2f(s[j]);
+      if constexpr (!kKeys && kScore != BwdScore::kSoftcap) dp[j] += own_d;
+    }
+    _Pragma("unroll") for (int j = i; j < i + 4; ++j) {
+      if (j >= 16) continue;
+      if constexpr (kScore == BwdScore::kSoftcap) continue;
+      s[j] = kKeys ? s[j] * scale : __builtin_fmaf(s[j], scale, own_lse);
+      if constexpr (kScore == BwdScore::kAlibi) {
+        s[j] = __builtin_fmaf(slope, __builtin_fabsf(column + ((j & 8) * 2 + (j & 7))), s[j]);
+      }
+    }
+    __builtin_amdgcn_sched_barrier(0);
+  }
+  __device__ void round_four(int i) {
+    _Pragma("unroll") for (int j = i; j < i + 4; j += 2) {
+      if constexpr (kKeys) probabilities[j / 8][j % 8 / 2] = rounded_pair<T>(s[j], s[j + 1]);
+      ds[j / 8][j % 8 / 2] = rounded_pair<T>(s[j] * dp[j], s[j + 1] * dp[j + 1]);
+    }
+  }
+
+  // Makes of a walked row's LSE and D what the products take.
+  __device__ void split_row_sums(float row_lse, float row_d) {
+    // A row whose LSE is infinite has P 0, as in load_own: parts of an infinite number would be NaNs.
+    const float lse = row_lse * lse_scale;
+    lse_parts = three_parts(__builtin_fabsf(lse) > kMostLse ? kMostLse : lse);
+    d_parts = three_parts(row_d);
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  // ---- The end.
+
+  __device__ void end() const {
+    const BwdFp32Params& again = arguments();
+    if constexpr (kKeys) {
+      write(sums[0], again.scale, again.dk, again.dk_strides, s_.first_k, again.hdim_q);
+      write(sums[1], 1, again.dv, again.dv_strides, s_.first_k, again.hdim_v);
+    } else {
+      write(sums[0], again.scale, again.dq, again.dq_strides, s_.first_q, again.hdim_q);
+    }
+  }
+
+  __device__ void write(const Float16 (&sum)[kTiles], float factor, void* gradient, const BwdStrides& strides,
+                        int64_t first_row, int hdim) const {
+    const int lane_now = remade(lane);
+    const bool is_part = kKeys && parts > 1, adds = arguments().accumulate != 0 && !is_part;
+    const auto to = [&]<typename E>(E* data) {
+      const OwnGradient<E> rows(rows_of(data, strides, s_, first_row, head), strides.row, first, own_count,
+                                kOwnRows, hdim);
+      _Pragma("unroll") for (int t = 0; t < kTiles; ++t) {
+        rows.write(sum[t], factor, wave * 32 + lane_now % 32, t * 32 + lane_now / 32 * 8, adds);
+      }
+    };
+    if (arguments().float_gradients || is_part) {
+      to(typed<float>(gradient));
+    } else {
+      to(typed<T>(gradient));
+    }
+  }
+
+  const BwdFp32Params& p;
+  BwdSequence s_;
+  int head, first;
+  int parts;  // how many workgroups divide a key head's group; `head` counts them
+  int wave, lane, own_count;
+  int blocks, at;  // the first row of the block whose scores come next
+  RowRange range, whole;
+  BlockWalk rows_walk, sums_walk;
+  OwnRows<kHdim> own_a, own_b;
+  int walked_head;
+  float slope;           // ALiBi's of the query head whose weights come next, negative
+  float own_lse, own_d;  // of queries: negative
+  float scale;           // takes S to units of log2; with a cap, to the argument of its exponential
+  float cap_log2;        // the cap, in units of log2
+  float lse_scale;       // takes LSE to units of S; with a cap, to units of log2
+  Dwords2 lse_parts, d_parts;
+  Float16 s, dp, sums[kSums][kTiles];
+  Dwords4 probabilities[2], ds[2];
+};
+
+// A launch of workgroups of both kinds: those of keys come first.
+template <typename Keys, typename Queries>
+class BwdBothSides {
+  static constexpr int kTile = Keys::kOwnRows;
+  static constexpr int kLdsBytes =
+      Keys::kLdsBytes > Queries::kLdsBytes ? Keys::kLdsBytes : Queries::kLdsBytes;
+
+ public:
+  static constexpr int kBlock = 2 * kTile;  // a wave of 64 owns 32 rows
+
+  __device__ static void run() {
+    __shared__ __attribute__((aligned(256))) uint8_t lds[kLdsBytes];
+    auto* const memory = (LdsByte*)(lds);  // NOLINT: the only cast that changes address spaces
+    const auto& p = *reinterpret_cast<const BwdPingpongParams*>(__builtin_amdgcn_kernarg_segment_ptr());
+    const BwdPlace place(p);
+    const BwdSequence sequence = uniform(sequence_of(p.problem, place.batch));
+    const int z = static_cast<int>(blockIdx.z) - p.key_parts;
+    if (z < 0) {
+      const int first = place.tile * kTile;
+      if (first < sequence.seqlen_k)
+        Keys::run(p, sequence, place.head_k * p.key_parts + blockIdx.z, first, memory);
+    } else {
+      const int head = place.head_k * p.problem.nhead_ratio_qk + z;
+      // With a causal mask the last tile has most keys: it begins first.
+      const int tile = (sequence.seqlen_q - 1) / kTile - place.tile;
+      if (tile >= 0 && sequence.seqlen_q > 0) Queries::run(p, sequence, head, tile * kTile, memory);
+    }
+  }
+};
+
+}  // namespace fmha
+
+// FMHA_BWD_SIDES_KERNEL(symbol, class of a side, waves a SIMD, type, head dim, score): a kernel and its facts.
+#define FMHA_BWD_SIDES_KERNEL(entry, side, waves, type, hdim, score)                                     \
+  using entry##_sides = fmha::BwdBothSides<fmha::side<fmha::type, hdim, fmha::BwdScore::score, true>,    \
+                                           fmha::side<fmha::type, hdim, fmha::BwdScore::score, false>>;  \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                   \
+  const fmha::BwdFp32Facts entry##_facts = {32,   entry##_sides::kBlock / 2, hdim,                       \
+                                            hdim, entry##_sides::kBlock,     1};                         \
+  extern "C" __global__ __launch_bounds__(entry##_sides::kBlock, waves) void entry(fmha::BwdPingpongParams) { \
+    entry##_sides::run();                                                                                \
+  }

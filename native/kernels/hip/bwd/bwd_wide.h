@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// dQ, dK and dV without atomics, for head dims up to 256: as hip/bwd/bwd_pingpong.h, whose waves have too few
+// registers for it. Four waves, one a SIMD, have 512 each: a workgroup owns 128 rows. There is no other wave
+// that computes P and dS meanwhile; so a wave issues those, what turns a block and the next block's loads
+// between its own matrix instructions.
+//
+//   a block        matrix cores             beside them
+//   scores         S, dP                    turns the block (gfx942)
+//   weights                                 P, dS of the block's first half
+//   sums           dV, dK, or dQ            P, dS of the other half; loads
+//
+//   budget, head dim 256, keys     gfx942
+//   registers: sums                256 (AGPRs)
+//     own rows                     128
+//     S and dP, P and dS           32, 16
+//     operands read ahead          24
+//   LDS: rows, turned              32 KB, 32 KB
+//   a SIMD, of a block
+//     matrix cycles                4224
+//
+// The compiler gives all results of matrix instructions AGPRs, or all of them VGPRs, and either has 256
+// registers. So S and dP, which vector instructions read, are multiplied by lines of assembly.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "args/bwd_pingpong.h"
+#include "hip/bwd/bwd_side.h"
+#include "hip/common/pingpong_parts.h"
+#if defined(__gfx950__)
+#include "hip/bwd/bwd_wide_gfx950.h"
+#else
+#include "hip/bwd/bwd_wide_gfx942.h"
+#endif
+
+namespace fmha {
+
+// As multiply32, with a result in VGPRs. The compiler does not know that it comes late: see wait_for_scores.
+#define FMHA_MULTIPLY_IN_VGPRS(instruction)                                    \
+  if (first) {                                                                          \
+    Float16 d;                                                                          \
+    asm(instruction " %0, %1, %2, 0" : "=&v"(d) : "v"(a), "v"(b));                      \
+    return d;                                                                           \
+  }                                                                                     \
+  asm(instruction " %0, %1, %2, %0" : "+v"(c) : "v"(a), "v"(b));                        \
+  return c
+template <typename T>
+__device__ inline Float16 multiply_in_vgprs(Dwords2 a, Dwords2 b, Float16 c, bool first = false) {
+  if constexpr (__is_same(T, Fp16)) {
+    FMHA_MULTIPLY_IN_VGPRS("v_mfma_f32_32x32x8_f16");
+  } else {
+    FMHA_MULTIPLY_IN_VGPRS("v_mfma_f32_32x32x8_bf16");
+  }
+}
+#if defined(__gfx950__)
+template <typename T>
+__device__ inline Float16 multiply_in_vgprs(Dwords4 a, Dwords4 b, Float16 c, bool first = false) {
+  if constexpr (__is_same(T, Fp16)) {
+    FMHA_MULTIPLY_IN_VGPRS("v_mfma_f32_32x32x16_f16");
+  } else {
+    FMHA_MULTIPLY_IN_VGPRS("v_mfma_f32_32x32x16_bf16");
+  }
+}
+#endif
+#undef FMHA_MULTIPLY_IN_VGPRS
+
+// Until the last result of multiply_in_vgprs is there.
+__device__ inline void wait_for_scores() {
+  asm volatile("s_nop 15\n\ts_nop 3" ::: "memory");
+  __builtin_amdgcn_sched_barrier(0);
+}
+
+inline constexpr int kBwdWideWaves = 4;
+
+// A workgroup's 128 keys (kKeys), or rows of queries.
+template <typename T, int kHdim, BwdScore kScore, bool kKeys>
+class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
+  using Side = BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves>;
+  using Blocks = BwdWideBlocks<kHdim, kKeys ? 2 : 1>;
+  using Side::at, Side::blocks, Side::rows_walk, Side::sums_walk, Side::wave, Side::lane;
+  using Side::kSteps, Side::kTiles, Side::kSums;
+  using Side::own_a, Side::own_b, Side::s, Side::dp, Side::lse_parts, Side::d_parts, Side::sums,
+      Side::probabilities, Side::ds;
+  // Steps of a phase: pairs of operands, each read kAhead steps ahead.
+  static constexpr int kPairs = kTiles / 2, kPairsOfSums = 2 * kSums * kPairs;
+  static constexpr int kAhead = Blocks::kAhead, kRing = kAhead + 1;
+  // Matrix instructions of a step. Behind each there is a slot for others.
+#if defined(__gfx950__)
+  static constexpr int kProducts = 2;
+#else
+  static constexpr int kProducts = 4;
+#endif
+  static constexpr int kSlotsOfScores = kSteps * kProducts, kSlotsOfSums = kPairsOfSums * kProducts;
+  // Loads of a wave that may be on their way when a block must be there.
+  static constexpr int kMayMiss =
+      (Blocks::kLead - 1) * (Blocks::kLoads + (kKeys ? BwdRowSums::kMayMiss : 0));
+  static_assert(Blocks::kLead == BwdRowSums::kLead);
+
+ public:
+  using Side::kOwnRows;
+  static constexpr int kLdsBytes = Blocks::kBytes + (kKeys ? kBwdWideWaves * BwdRowSums::kBytesOfWave : 0);
+
+  __device__ static void run(const BwdPingpongParams& params, const BwdSequence& sequence, int head,
+                             int first, LdsByte* lds) {
+    BwdWideSide d(params.problem, sequence, head, first, params.key_parts);
+    d.begin(lds);
+    if (d.blocks > 0) d.walk();
+    d.end();
+  }
+
+ private:
+  using Side::Side;
+
+  __device__ void begin(LdsByte* lds) {
+    this->begin_side();
+    tiles.begin(lds, wave, lane);
+    if constexpr (kKeys) row_sums.begin(lds + Blocks::kBytes, wave, lane);
+    this->find_scales();
+    this->find_blocks();
+    this->load_own();
+    this->begin_sums();
+  }
+
+  // ---- The main loop.
+
+  __device__ void load_row_sums(int n) {
+    if constexpr (kKeys) {
+      const int count = sums_walk.count();
+      row_sums.load(n, sums_walk.a.rows(count), sums_walk.b.rows(count));
+      sums_walk.next();
+    }
+  }
+
+  __device__ void walk() {
+    _Pragma("unroll") for (int n = 0; n < Blocks::kLead; ++n) {
+      load_row_sums(n);
+      begin_loads();
+      load_parts<0, Blocks::kLoads>(n);
+    }
+    for (int n = 0; n < blocks; ++n) {
+      wait_for_loads<kMayMiss>();
+      barrier_beside_reads();
+      if constexpr (kKeys) this->split_row_sums(row_sums.lse(n), row_sums.d(n));
+      load_row_sums(n + Blocks::kLead);
+      phase<true>(n);
+      if constexpr (Blocks::kWaitsForTurns) pingpong_barrier();
+      begin_loads();
+      wait_for_scores();
+      begin_weights();
+      phase<false>(n);
+      this->next_block(n);
+    }
+  }
+
+  // Loads of a block: its rows, and part i of them.
+  __device__ void begin_loads() {
+    const int count = rows_walk.count();
+    from_a = rows_walk.a.rows(count);
+    from_b = rows_walk.b.rows(count);
+    rows_walk.next();
+  }
+  template <int i, int end>
+  __device__ void load_parts(int n) {
+    if constexpr (i < end) {
+      constexpr bool is_a = i < Blocks::kLoads / 2;
+      const auto& tensor = is_a ? rows_walk.a : rows_walk.b;
+      tiles.template load<i>(n, is_a ? from_a : from_b, tensor.row_bytes, tensor.bytes);
+      load_parts<i + 1, end>(n);
+    }
+  }
+
+  __device__ void begin_weights() {
+    this->cap();
+    this->hide(at);
+    column = this->first_column(at);
+    _Pragma("unroll") for (int i = 0; i < 4; ++i) this->weigh_slice(i, column);
+  }
+
+  // ---- A phase: scores, or sums.
+
+  template <bool kScores>
+  __device__ void phase(int n) {
+    read_ahead<kScores, 0>(n);
+    __builtin_amdgcn_sched_barrier(0);
+    steps<kScores, 0>(n);
+  }
+
+  template <bool kScores>
+  static constexpr int kStepsOf = kScores ? kSteps : kPairsOfSums;
+
+  template <bool kScores, int i>
+  __device__ void read_ahead(int n) {
+    if constexpr (i < kAhead) {
+      ring[i % kRing] = read<kScores, i>(n);
+      read_ahead<kScores, i + 1>(n);
+    }
+  }
+
+  // Steps from i on.
+  template <bool kScores, int i>
+  __device__ void steps(int n) {
+    if constexpr (i < kStepsOf<kScores>) {
+      if constexpr (i + kAhead < kStepsOf<kScores>) ring[(i + kAhead) % kRing] = read<kScores, i + kAhead>(n);
+      __builtin_amdgcn_sched_barrier(0);
+      products<kScores, i, 0>(n);
+      steps<kScores, i + 1>(n);
+    }
+  }
+
+  // Sums take the first half of a block's rows, and then the other.
+  template <int i>
+  static constexpr int kTensorOfSum = kKeys ? 1 - i / kPairs % 2 : 0;
+  template <int i>
+  static constexpr int kHalfOfSum = i / (kSums * kPairs);
+  template <int i>
+  static constexpr int kTileOfSum = i % kPairs * 2;
+
+  template <bool kScores, int i>
+  __device__ Pair read(int n) const {
+    if constexpr (kScores) {
+      return {tiles.rows(n, 0, i), tiles.rows(n, 1, i)};
+    } else {
+      constexpr int tensor = kTensorOfSum<i>, half = kHalfOfSum<i>, t = kTileOfSum<i>;
+      return {tiles.dims(n, tensor, half, t), tiles.dims(n, tensor, half, t + 1)};
+    }
+  }
+
+  // The products of step i from the q-th on.
+  template <bool kScores, int i, int q>
+  __device__ void products(int n) {
+    if constexpr (q < kProducts) {
+      if constexpr (kScores) {
+        multiply_scores<i, q>();
+        __builtin_amdgcn_sched_barrier(0);
+        beside_scores<i * kProducts + q>();
+      } else {
+        multiply_sums<i, q>();
+        __builtin_amdgcn_sched_barrier(0);
+        beside_sums<i * kProducts + q>(n);
+      }
+      __builtin_amdgcn_sched_barrier(0);
+      products<kScores, i, q + 1>(n);
+    }
+  }
+
+  // Of a step's pair the q-th part: the parts of both of its operands, in turn.
+  template <int q>
+  __device__ static auto part(Dwords4 x) {
+#if defined(__gfx950__)
+    return x;
+#else
+    if constexpr (q / 2 == 0) {
+      return low_half(x);
+    } else {
+      return high_half(x);
+    }
+#endif
+  }
+
+  template <int i, int q>
+  __device__ void multiply_scores() {
+    constexpr bool kFirst = i == 0 && q / 2 == 0;
+    const auto x = part<q>(ring[i % kRing].x[q % 2]);
+    if constexpr (q % 2 == 0) {
+      constexpr bool kHasLse = kKeys && kScore != BwdScore::kSoftcap;
+      if constexpr (kFirst && kHasLse) s = multiply_in_vgprs<Bf16>(lse_parts, kMinusThree, s, true);
+      s = multiply_in_vgprs<T>(x, part<q>(own_a.x[i]), s, kFirst && !kHasLse);
+    } else {
+      if constexpr (kFirst && kKeys) dp = multiply_in_vgprs<Bf16>(d_parts, kMinusThree, dp, true);
+      dp = multiply_in_vgprs<T>(x, part<q>(own_b.x[i]), dp, kFirst && !kKeys);
+    }
+  }
+
+  template <int i, int q>
+  __device__ void multiply_sums() {
+    constexpr int sum = kTensorOfSum<i>, half = kHalfOfSum<i>, t = kTileOfSum<i> + q % 2;
+    const auto x = part<q>(ring[i % kRing].x[q % 2]);
+    sums[sum][t] = multiply32<T>(x, part<q>(sum == 0 ? ds[half] : probabilities[half]), sums[sum][t]);
+  }
+
+  // Turns a part of the block in every sixteenth slot on.
+  template <int slot>
+  __device__ void beside_scores() {
+    constexpr int i = slot / 16, of_part = slot % 16;
+    if constexpr (i < Blocks::kTurns) {
+      if constexpr (of_part < 4) tiles.template read_turn<i>(2 * of_part, 2);
+      if constexpr (of_part == 8 || of_part == 10) tiles.template store_turn<i>(of_part == 10);
+    }
+  }
+
+  // P and dS of the block's other half, and loads.
+  template <int slot>
+  __device__ void beside_sums(int n) {
+    constexpr int kFirstLoad = 4, kLoadsASlot = 2 * Blocks::kLoads > kSlotsOfSums ? 2 : 1;
+    constexpr int first = (slot - kFirstLoad) * kLoadsASlot;
+    if constexpr (slot == 1) this->weigh_slice(4, column);
+    if constexpr (slot == 2) this->weigh_slice(5, column);
+    if constexpr (slot >= kFirstLoad && first < Blocks::kLoads) {
+      load_parts<first, first + kLoadsASlot>(n + Blocks::kLead);
+    }
+  }
+
+  Blocks tiles;
+  BwdRowSums row_sums;
+  Resource from_a, from_b;  // the rows that are loaded
+  float column;
+  Pair ring[kRing];
+};
+
+}  // namespace fmha
+
+// FMHA_BWD_WIDE_KERNEL(symbol, type, head dim, score): one kernel and its facts.
+#define FMHA_BWD_WIDE_KERNEL(entry, type, hdim, score) \
+  FMHA_BWD_SIDES_KERNEL(entry, BwdWideSide, 1, type, hdim, score)

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The blocks of hip/bwd/bwd_wide.h on gfx950: loads write LDS, 16 bytes a lane, and reads turn what is there.
+// A block of 32 rows of both tensors takes one of four buffers.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "hip/bwd/bwd_fp32_problem.h"
+#include "hip/bwd/bwd_pingpong_gfx950.h"
+#include "hip/common/pingpong_parts.h"
+
+namespace fmha {
+
+// A workgroup's blocks in LDS.
+template <int kHdim, int kTurned>
+class BwdWideBlocks : BwdRowsInLds<kHdim> {
+  using Base = BwdRowsInLds<kHdim>;
+  using Base::exchange, Base::buffer, Base::kChunks, Base::kRowBytes, Base::kTile;
+  static constexpr int kWaves = 4, kRowsOfLoad = 64 / kChunks, kLoadsOfTile = 32 / kRowsOfLoad / kWaves;
+
+ public:
+  using Base::rows, Base::dims, Base::kBytes;
+  // A block is loaded so many blocks before its use.
+  static constexpr int kLead = 2;
+  // Loads of a wave for one block: of both tensors.
+  static constexpr int kLoads = 2 * kLoadsOfTile;
+  static constexpr int kTurns = 0;
+  // Pairs of operands that are read ahead.
+  static constexpr int kAhead = 2;
+  static constexpr bool kWaitsForTurns = false;
+
+  __device__ void begin(LdsByte* lds, int wave, int lane) {
+    Base::begin(lds, lane);
+    wave_ = wave;
+    lane_ = lane;
+  }
+
+  // The i-th of a wave's loads of block n, of whose rows so many bytes count.
+  template <int i>
+  __device__ void load(int n, Resource from, uint32_t row_bytes, int bytes) const {
+    constexpr int tensor = i / kLoadsOfTile;
+    const int first = (wave_ * kLoadsOfTile + i % kLoadsOfTile) * kRowsOfLoad;
+    const int lane = remade(lane_), row = first + lane / kChunks;
+    const int column = exchange(row, lane % kChunks) * kChunk;
+    load_to_lds_unseen<16>(from, buffer(n) + tensor * kTile + first * kRowBytes,
+                           column < bytes ? row * row_bytes + column : kNowhere);
+  }
+
+  template <int i>
+  __device__ void read_turn(int, int) {}
+  template <int i>
+  __device__ void store_turn(bool) const {}
+
+ private:
+  int wave_, lane_;
+};
+
+}  // namespace fmha
