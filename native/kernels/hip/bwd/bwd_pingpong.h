@@ -54,7 +54,7 @@ template <typename T, int kHdim, BwdScore kScore, bool kKeys>
 class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
   using Side = BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves>;
   using Blocks = BwdBlocks<kHdim, kKeys ? 2 : 1>;
-  using Side::at, Side::blocks, Side::rows_walk, Side::sums_walk, Side::wave, Side::lane;
+  using Side::at, Side::rows_walk, Side::sums_walk, Side::wave, Side::lane;
   using Side::kSteps, Side::kTiles, Side::kSums;
   using Side::own_a, Side::own_b, Side::s, Side::dp, Side::lse_parts, Side::d_parts, Side::sums,
       Side::probabilities, Side::ds;
@@ -65,18 +65,9 @@ class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
   static constexpr int kMayMiss = Blocks::kMayMiss + (kKeys ? BwdRowSums::kMayMiss : 0);
 
  public:
-  using Side::kOwnRows;
+  using Side::kOwnRows, Side::blocks, Side::end;
   static constexpr int kLdsBytes = Blocks::kBytes + (kKeys ? kBwdPingpongWaves * BwdRowSums::kBytesOfWave : 0);
 
-  __device__ static void run(const BwdPingpongParams& params, const BwdSequence& sequence, int head,
-                             int first, LdsByte* lds) {
-    BwdPingpongSide d(params.problem, sequence, head, first, params.key_parts);
-    d.begin(lds);
-    if (d.blocks > 0) d.walk();
-    d.end();
-  }
-
- private:
   using Side::Side;
 
   __device__ void begin(LdsByte* lds) {
@@ -90,26 +81,7 @@ class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
     this->begin_sums();
   }
 
-  // ---- The main loop.
-
-  __device__ void load_rows(int n) {
-    const int count = rows_walk.count();
-    const auto &a = rows_walk.a, &b = rows_walk.b;
-    tiles.load(n, a.rows(count), b.rows(count), a.row_bytes, b.row_bytes, a.bytes, b.bytes);
-    rows_walk.next();
-  }
-  __device__ void load_row_sums(int n) {
-    if constexpr (kKeys) {
-      const int count = sums_walk.count();
-      row_sums.load(n, sums_walk.a.rows(count), sums_walk.b.rows(count));
-      sums_walk.next();
-    }
-  }
-
-  __device__ void split_row_sums(int n) {
-    if constexpr (kKeys) Side::split_row_sums(row_sums.lse(n), row_sums.d(n));
-  }
-
+  // The main loop.
   __device__ void walk() {
     _Pragma("unroll") for (int n = 0; n < Blocks::kLead; ++n) load_rows(n);
     _Pragma("unroll") for (int n = 0; n < BwdRowSums::kLead; ++n) load_row_sums(n);
@@ -134,6 +106,25 @@ class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
     if (group == 0) pingpong_barrier();
     read_first<0>(blocks);
     run_steps<0, kPairsOfSums>(blocks);
+  }
+
+ private:
+  __device__ void load_rows(int n) {
+    const int count = rows_walk.count();
+    const auto &a = rows_walk.a, &b = rows_walk.b;
+    tiles.load(n, a.rows(count), b.rows(count), a.row_bytes, b.row_bytes, a.bytes, b.bytes);
+    rows_walk.next();
+  }
+  __device__ void load_row_sums(int n) {
+    if constexpr (kKeys) {
+      const int count = sums_walk.count();
+      row_sums.load(n, sums_walk.a.rows(count), sums_walk.b.rows(count));
+      sums_walk.next();
+    }
+  }
+
+  __device__ void split_row_sums(int n) {
+    if constexpr (kKeys) Side::split_row_sums(row_sums.lse(n), row_sums.d(n));
   }
 
   // Turns block n, and loads another.
@@ -223,7 +214,7 @@ class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
     this->cap();
     this->hide(at);
     const float column = this->first_column(at);
-    _Pragma("unroll") for (int i = 0; i < Side::kSlices; ++i) this->weigh_slice(i, column);
+    _Pragma("unroll") for (int i = 0; i < 6; ++i) this->weigh_part(0, 16, 4, i, column);
     this->next_block(n);
     wait_for_lds();  // what was turned was stored long ago
     wait_for_loads<kMayMiss>();

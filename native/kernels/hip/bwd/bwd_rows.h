@@ -26,6 +26,31 @@ struct BwdPlace {
   }
 };
 
+// What a workgroup owns: kTile rows of a head from `first` on, of keys or of queries.
+template <bool kKeys, int kTile>
+struct BwdTask {
+  BwdSequence sequence;
+  int head;  // of keys: of parts of key heads
+  int first;
+
+  __device__ explicit BwdTask(const BwdPingpongParams& p) {
+    const BwdPlace place(p);
+    const int z = static_cast<int>(blockIdx.z);
+    sequence = uniform(sequence_of(p.problem, place.batch));
+    if constexpr (kKeys) {
+      head = place.head_k * p.key_parts + z;
+      first = place.tile * kTile;
+    } else {
+      head = place.head_k * p.problem.nhead_ratio_qk + z - p.key_parts;
+      // With a causal mask the last tile has most keys: it begins first.
+      first = ((sequence.seqlen_q - 1) / kTile - place.tile) * kTile;
+    }
+  }
+  __device__ bool exists() const {
+    return kKeys ? first < sequence.seqlen_k : first >= 0 && sequence.seqlen_q > 0;
+  }
+};
+
 // Rows of 16 bits of a (batch, head). Past `rows` there are none.
 struct MatrixRows {
   const uint8_t* base;

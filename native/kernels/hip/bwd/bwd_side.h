@@ -26,15 +26,14 @@ class BwdSide {
  public:
   static constexpr int kOwnRows = 32 * kWaves;
 
+  __device__ BwdSide(const BwdPingpongParams& params, const BwdTask<kKeys, kOwnRows>& task)
+      : p(params.problem), s_(task.sequence), head(task.head), first(task.first), parts(params.key_parts) {}
+
  protected:
   static constexpr int kSums = kKeys ? 2 : 1;
   static constexpr int kSteps = kHdim / 16;  // of two products each, of S and dP
   static constexpr int kTiles = kHdim / 32;  // of a sum
   static constexpr float kMostLse = 3e38F;
-
-  __device__ BwdSide(const BwdFp32Params& params, const BwdSequence& sequence, int head_, int first_,
-                     int key_parts)
-      : p(params), s_(sequence), head(head_), first(first_), parts(key_parts) {}
 
   // ---- The beginning.
 
@@ -150,19 +149,18 @@ class BwdSide {
                               (first + wave * 32 + of_lane % 32));
   }
 
-  // P in place of S, and dS in place of dP, by slices of four: exponentials wait for nothing that was asked for
-  // just before them. Behind slice 3 the first eight elements are rounded, behind slice 5 all.
-  static constexpr int kSlices = 6;
-  __device__ void weigh_slice(int slice, float column) {
-    const int i = slice * 4;
-    if (i >= 8) round_four(i - 8);
-    _Pragma("unroll") for (int j = i - 4; j < i; ++j) {
-      if (j < 0 || j >= 16) continue;
+  // P in place of S, and dS in place of dP, by stages, each of some elements: exponentials wait for nothing that
+  // was asked for just before them.
+  struct Elements {
+    int begin, end;
+  };
+  __device__ void weigh(Elements to_round, Elements to_raise, Elements to_scale, float column) {
+    _Pragma("unroll") for (int j = to_round.begin; j < to_round.end; j += 2) round_two(j);
+    _Pragma("unroll") for (int j = to_raise.begin; j < to_raise.end; ++j) {
       s[j] = __builtin_amdgcn_exp2f(s[j]);
       if constexpr (!kKeys && kScore != BwdScore::kSoftcap) dp[j] += own_d;
     }
-    _Pragma("unroll") for (int j = i; j < i + 4; ++j) {
-      if (j >= 16) continue;
+    _Pragma("unroll") for (int j = to_scale.begin; j < to_scale.end; ++j) {
       if constexpr (kScore == BwdScore::kSoftcap) continue;
       s[j] = kKeys ? s[j] * scale : __builtin_fmaf(s[j], scale, own_lse);
       if constexpr (kScore == BwdScore::kAlibi) {
@@ -171,11 +169,18 @@ class BwdSide {
     }
     __builtin_amdgcn_sched_barrier(0);
   }
-  __device__ void round_four(int i) {
-    _Pragma("unroll") for (int j = i; j < i + 4; j += 2) {
-      if constexpr (kKeys) probabilities[j / 8][j % 8 / 2] = rounded_pair<T>(s[j], s[j + 1]);
-      ds[j / 8][j % 8 / 2] = rounded_pair<T>(s[j] * dp[j], s[j + 1] * dp[j + 1]);
-    }
+
+  // The same of elements from `begin` to before `end`, so many of them a stage; part i of their count / size + 2.
+  __device__ void weigh_part(int begin, int end, int size, int i, float column) {
+    const auto stage = [&](int late) {
+      const int first = begin + (i - late) * size;
+      return first < begin || first >= end ? Elements{0, 0} : Elements{first, first + size};
+    };
+    weigh(stage(2), stage(1), stage(0), column);
+  }
+  __device__ void round_two(int j) {
+    if constexpr (kKeys) probabilities[j / 8][j % 8 / 2] = rounded_pair<T>(s[j], s[j + 1]);
+    ds[j / 8][j % 8 / 2] = rounded_pair<T>(s[j] * dp[j], s[j + 1] * dp[j + 1]);
   }
 
   // Makes of a walked row's LSE and D what the products take.
@@ -189,25 +194,31 @@ class BwdSide {
 
   // ---- The end.
 
+  // What the workgroup does is found anew: to remember it would take registers all the time.
   __device__ void end() const {
-    const BwdFp32Params& again = arguments();
+    const auto& params = reinterpret_cast<const BwdPingpongParams&>(arguments());
+    const BwdTask<kKeys, kOwnRows> task(params);
+    const BwdFp32Params& again = params.problem;
     if constexpr (kKeys) {
-      write(sums[0], again.scale, again.dk, again.dk_strides, s_.first_k, again.hdim_q);
-      write(sums[1], 1, again.dv, again.dv_strides, s_.first_k, again.hdim_v);
+      const bool is_part = params.key_parts > 1;
+      write(task, is_part, sums[0], again.scale, again.dk, again.dk_strides, again.hdim_q);
+      write(task, is_part, sums[1], 1, again.dv, again.dv_strides, again.hdim_v);
     } else {
-      write(sums[0], again.scale, again.dq, again.dq_strides, s_.first_q, again.hdim_q);
+      write(task, false, sums[0], again.scale, again.dq, again.dq_strides, again.hdim_q);
     }
   }
 
-  __device__ void write(const Float16 (&sum)[kTiles], float factor, void* gradient, const BwdStrides& strides,
-                        int64_t first_row, int hdim) const {
-    const int lane_now = remade(lane);
-    const bool is_part = kKeys && parts > 1, adds = arguments().accumulate != 0 && !is_part;
+  __device__ void write(const BwdTask<kKeys, kOwnRows>& task, bool is_part, const Float16 (&sum)[kTiles],
+                        float factor, void* gradient, const BwdStrides& strides, int hdim) const {
+    const int lane_now = remade(lane), row = wave * 32 + lane_now % 32;
+    const BwdSequence& of = task.sequence;
+    const int rows_of_head = kKeys ? of.seqlen_k : of.seqlen_q;
+    const bool adds = arguments().accumulate != 0 && !is_part;
     const auto to = [&]<typename E>(E* data) {
-      const OwnGradient<E> rows(rows_of(data, strides, s_, first_row, head), strides.row, first, own_count,
-                                kOwnRows, hdim);
+      const OwnGradient<E> rows(rows_of(data, strides, of, kKeys ? of.first_k : of.first_q, task.head),
+                                strides.row, task.first, rows_of_head, kOwnRows, hdim);
       _Pragma("unroll") for (int t = 0; t < kTiles; ++t) {
-        rows.write(sum[t], factor, wave * 32 + lane_now % 32, t * 32 + lane_now / 32 * 8, adds);
+        rows.write(sum[t], factor, row, t * 32 + lane_now / 32 * 8, adds);
       }
     };
     if (arguments().float_gradients || is_part) {
@@ -251,19 +262,21 @@ class BwdBothSides {
     __shared__ __attribute__((aligned(256))) uint8_t lds[kLdsBytes];
     auto* const memory = (LdsByte*)(lds);  // NOLINT: the only cast that changes address spaces
     const auto& p = *reinterpret_cast<const BwdPingpongParams*>(__builtin_amdgcn_kernarg_segment_ptr());
-    const BwdPlace place(p);
-    const BwdSequence sequence = uniform(sequence_of(p.problem, place.batch));
-    const int z = static_cast<int>(blockIdx.z) - p.key_parts;
-    if (z < 0) {
-      const int first = place.tile * kTile;
-      if (first < sequence.seqlen_k)
-        Keys::run(p, sequence, place.head_k * p.key_parts + blockIdx.z, first, memory);
+    if (static_cast<int>(blockIdx.z) < p.key_parts) {
+      run<Keys>(p, BwdTask<true, kTile>(p), memory);
     } else {
-      const int head = place.head_k * p.problem.nhead_ratio_qk + z;
-      // With a causal mask the last tile has most keys: it begins first.
-      const int tile = (sequence.seqlen_q - 1) / kTile - place.tile;
-      if (tile >= 0 && sequence.seqlen_q > 0) Queries::run(p, sequence, head, tile * kTile, memory);
+      run<Queries>(p, BwdTask<false, kTile>(p), memory);
     }
+  }
+
+ private:
+  template <typename Side, typename Task>
+  __device__ static void run(const BwdPingpongParams& p, const Task& task, LdsByte* lds) {
+    if (!task.exists()) return;
+    Side side(p, task);
+    side.begin(lds);
+    if (side.blocks > 0) side.walk();
+    side.end();
   }
 };
 

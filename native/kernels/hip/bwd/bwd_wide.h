@@ -77,7 +77,7 @@ template <typename T, int kHdim, BwdScore kScore, bool kKeys>
 class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   using Side = BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves>;
   using Blocks = BwdWideBlocks<kHdim, kKeys ? 2 : 1>;
-  using Side::at, Side::blocks, Side::rows_walk, Side::sums_walk, Side::wave, Side::lane;
+  using Side::at, Side::rows_walk, Side::sums_walk, Side::wave, Side::lane;
   using Side::kSteps, Side::kTiles, Side::kSums;
   using Side::own_a, Side::own_b, Side::s, Side::dp, Side::lse_parts, Side::d_parts, Side::sums,
       Side::probabilities, Side::ds;
@@ -93,22 +93,13 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   static constexpr int kSlotsOfScores = kSteps * kProducts, kSlotsOfSums = kPairsOfSums * kProducts;
   // Loads of a wave that may be on their way when a block must be there.
   static constexpr int kMayMiss =
-      (Blocks::kLead - 1) * (Blocks::kLoads + (kKeys ? BwdRowSums::kMayMiss : 0));
+      (Blocks::kLead - 1) * (2 * Blocks::kLoads + (kKeys ? BwdRowSums::kMayMiss : 0));
   static_assert(Blocks::kLead == BwdRowSums::kLead);
 
  public:
-  using Side::kOwnRows;
+  using Side::kOwnRows, Side::blocks, Side::end;
   static constexpr int kLdsBytes = Blocks::kBytes + (kKeys ? kBwdWideWaves * BwdRowSums::kBytesOfWave : 0);
 
-  __device__ static void run(const BwdPingpongParams& params, const BwdSequence& sequence, int head,
-                             int first, LdsByte* lds) {
-    BwdWideSide d(params.problem, sequence, head, first, params.key_parts);
-    d.begin(lds);
-    if (d.blocks > 0) d.walk();
-    d.end();
-  }
-
- private:
   using Side::Side;
 
   __device__ void begin(LdsByte* lds) {
@@ -121,8 +112,31 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     this->begin_sums();
   }
 
-  // ---- The main loop.
+  // The main loop.
+  __device__ void walk() {
+    _Pragma("unroll") for (int n = 0; n < Blocks::kLead; ++n) {
+      load_row_sums(n);
+      find_next_rows();
+      load_parts<0, 0, Blocks::kLoads>(n);
+      load_parts<1, 0, Blocks::kLoads>(n);
+    }
+    for (int n = 0; n < blocks; ++n) {
+      wait_for_loads<kMayMiss>();
+      barrier_beside_reads();
+      if constexpr (kKeys) this->split_row_sums(row_sums.lse(n), row_sums.d(n));
+      load_row_sums(n + Blocks::kLead);
+      if constexpr (Blocks::kLoadsSecondEarly) find_next_rows();
+      phase<true>(n);
+      if constexpr (Blocks::kWaitsForTurns) pingpong_barrier();
+      if constexpr (!Blocks::kLoadsSecondEarly) find_next_rows();
+      wait_for_scores();
+      begin_weights();
+      phase<false>(n);
+      this->next_block(n);
+    }
+  }
 
+ private:
   __device__ void load_row_sums(int n) {
     if constexpr (kKeys) {
       const int count = sums_walk.count();
@@ -131,49 +145,29 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     }
   }
 
-  __device__ void walk() {
-    _Pragma("unroll") for (int n = 0; n < Blocks::kLead; ++n) {
-      load_row_sums(n);
-      begin_loads();
-      load_parts<0, Blocks::kLoads>(n);
-    }
-    for (int n = 0; n < blocks; ++n) {
-      wait_for_loads<kMayMiss>();
-      barrier_beside_reads();
-      if constexpr (kKeys) this->split_row_sums(row_sums.lse(n), row_sums.d(n));
-      load_row_sums(n + Blocks::kLead);
-      phase<true>(n);
-      if constexpr (Blocks::kWaitsForTurns) pingpong_barrier();
-      begin_loads();
-      wait_for_scores();
-      begin_weights();
-      phase<false>(n);
-      this->next_block(n);
-    }
-  }
-
-  // Loads of a block: its rows, and part i of them.
-  __device__ void begin_loads() {
+  // The rows of the block that is loaded next, and loads of either tensor, from one on.
+  __device__ void find_next_rows() {
     const int count = rows_walk.count();
-    from_a = rows_walk.a.rows(count);
-    from_b = rows_walk.b.rows(count);
+    from[0] = rows_walk.a.rows(count);
+    from[1] = rows_walk.b.rows(count);
     rows_walk.next();
   }
-  template <int i, int end>
+  template <int tensor, int i, int end>
   __device__ void load_parts(int n) {
     if constexpr (i < end) {
-      constexpr bool is_a = i < Blocks::kLoads / 2;
-      const auto& tensor = is_a ? rows_walk.a : rows_walk.b;
-      tiles.template load<i>(n, is_a ? from_a : from_b, tensor.row_bytes, tensor.bytes);
-      load_parts<i + 1, end>(n);
+      const auto& of = tensor == 0 ? rows_walk.a : rows_walk.b;
+      if constexpr (i == 0) tiles.begin_loads(of.bytes);
+      tiles.template load<tensor, i>(n, from[tensor], of.row_bytes);
+      load_parts<tensor, i + 1, end>(n);
     }
   }
 
+  // P and dS of a block's first half.
   __device__ void begin_weights() {
     this->cap();
     this->hide(at);
     column = this->first_column(at);
-    _Pragma("unroll") for (int i = 0; i < 4; ++i) this->weigh_slice(i, column);
+    _Pragma("unroll") for (int i = 0; i < 4; ++i) this->weigh_part(0, 8, 4, i, column);
   }
 
   // ---- A phase: scores, or sums.
@@ -232,7 +226,7 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
       if constexpr (kScores) {
         multiply_scores<i, q>();
         __builtin_amdgcn_sched_barrier(0);
-        beside_scores<i * kProducts + q>();
+        beside_scores<i * kProducts + q>(n);
       } else {
         multiply_sums<i, q>();
         __builtin_amdgcn_sched_barrier(0);
@@ -278,31 +272,37 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     sums[sum][t] = multiply32<T>(x, part<q>(sum == 0 ? ds[half] : probabilities[half]), sums[sum][t]);
   }
 
-  // Turns a part of the block in every sixteenth slot on.
+  // Parts of turning the block, and the next block's second tensor.
   template <int slot>
-  __device__ void beside_scores() {
+  __device__ void beside_scores(int n) {
     constexpr int i = slot / 16, of_part = slot % 16;
     if constexpr (i < Blocks::kTurns) {
       if constexpr (of_part < 4) tiles.template read_turn<i>(2 * of_part, 2);
       if constexpr (of_part == 8 || of_part == 10) tiles.template store_turn<i>(of_part == 10);
+    } else if constexpr (Blocks::kLoadsSecondEarly) {
+      constexpr int load = slot - 16 * Blocks::kTurns;
+      if constexpr (load < Blocks::kLoads) load_parts<1, load, load + 1>(n + Blocks::kLead);
     }
   }
 
-  // P and dS of the block's other half, and loads.
+  // P and dS of the block's other half, and the next block.
   template <int slot>
   __device__ void beside_sums(int n) {
-    constexpr int kFirstLoad = 4, kLoadsASlot = 2 * Blocks::kLoads > kSlotsOfSums ? 2 : 1;
-    constexpr int first = (slot - kFirstLoad) * kLoadsASlot;
-    if constexpr (slot == 1) this->weigh_slice(4, column);
-    if constexpr (slot == 2) this->weigh_slice(5, column);
-    if constexpr (slot >= kFirstLoad && first < Blocks::kLoads) {
-      load_parts<first, first + kLoadsASlot>(n + Blocks::kLead);
+    constexpr int kParts = 6;
+    if constexpr (slot % 2 == 0 && slot / 2 < kParts) this->weigh_part(8, 16, 2, slot / 2, column);
+    constexpr int kOfSecond = Blocks::kLoadsSecondEarly ? 0 : Blocks::kLoads;
+    // Registers that loads take are free once the weights are made.
+    constexpr int load = slot - (kKeys ? 2 * kParts : 1);
+    if constexpr (load >= 0 && load < Blocks::kLoads) {
+      load_parts<0, load, load + 1>(n + Blocks::kLead);
+    } else if constexpr (load >= Blocks::kLoads && load - Blocks::kLoads < kOfSecond) {
+      load_parts<1, load - Blocks::kLoads, load - Blocks::kLoads + 1>(n + Blocks::kLead);
     }
   }
 
   Blocks tiles;
   BwdRowSums row_sums;
-  Resource from_a, from_b;  // the rows that are loaded
+  Resource from[2];  // the rows that are loaded
   float column;
   Pair ring[kRing];
 };

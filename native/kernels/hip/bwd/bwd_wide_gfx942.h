@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The blocks of hip/bwd/bwd_wide.h on gfx942: loads write LDS, 4 bytes a lane, and waves turn in LDS what is
-// there. One block fills it: the next one's rows are loaded once they have been turned.
+// there. One block fills it: the next one's rows are loaded once they have been turned. Where only the first
+// tensor is turned, there is room for two blocks of the second.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -20,11 +21,13 @@ class BwdWideBlocks {
   static_assert(kHdim == 256, "a load is half a row, and four waves turn sixteen rows of a tensor at a time");
 
  public:
-  static constexpr int kBytes = (2 + kTurned) * kTile;
+  static constexpr int kBytes = 4 * kTile;
+  // The second tensor's rows lie where the next block's do not.
+  static constexpr bool kLoadsSecondEarly = kTurned == 1;
   // A block is loaded so many blocks before its use.
   static constexpr int kLead = 1;
-  // Loads of a wave for one block: of both tensors.
-  static constexpr int kLoads = 2 * kLoadsOfTile;
+  // Loads of a wave for a tensor of a block.
+  static constexpr int kLoads = kLoadsOfTile;
   // Parts of turning a block.
   static constexpr int kTurns = 2 * kTurned;
   // Pairs of operands that are read ahead.
@@ -46,28 +49,33 @@ class BwdWideBlocks {
     turn_to_ = TurnedTile::place(pair * 2 + odd, wave / 2);
   }
 
-  // The i-th of a wave's loads of the block, of whose rows so many bytes count: half a row of a tensor.
-  template <int i>
-  __device__ void load(int, Resource from, uint32_t row_bytes, int bytes) const {
-    constexpr int tensor = i / kLoadsOfTile, half = i % kLoadsOfRow;
-    constexpr int row_of_wave = i % kLoadsOfTile / kLoadsOfRow * kWaves;
+  // Loads of a tensor of block n, of whose rows so many bytes count: the i-th of a wave's is half a row.
+  __device__ void begin_loads(int bytes) {
+    const int column = remade(column_);
+    _Pragma("unroll") for (int i = 0; i < 4; ++i) {
+      const int at = (column ^ i / 2 * Rows::exchange(8) * kChunk) + i % 2 * 256;
+      columns_[i] = at < bytes ? at : kNowhere;
+    }
+  }
+  template <int tensor, int i>
+  __device__ void load(int n, Resource from, uint32_t row_bytes) const {
+    constexpr int half = i % kLoadsOfRow, row_of_wave = i / kLoadsOfRow * kWaves;
     const int row = wave_ + row_of_wave;
-    const uint32_t column = (remade(column_) ^ Rows::exchange(row_of_wave) * kChunk) + half * 256;
-    load_to_lds_unseen<4>(from, lds_ + tensor * kTile + row * kRowBytes + half * 256,
-                          static_cast<int>(column) < bytes ? row * row_bytes + column : kNowhere);
+    load_to_lds_unseen<4>(from, tile(n, tensor) + row * kRowBytes + half * 256,
+                          columns_[(row_of_wave & 8) / 4 + half] + row * row_bytes);
   }
 
   // Part i of turning the block: eight rows of two dims, read and then stored.
   template <int i>
   __device__ void read_turn(int from, int count) {
-    const LdsByte* rows = lds_ + turn_from_ + tensor_of<i> * kTile + i % 2 * 16 * kRowBytes;
+    const LdsByte* rows = tile(0, tensor_of<i>) + turn_from_ + i % 2 * 16 * kRowBytes;
     _Pragma("unroll") for (int j = from; j < from + count; ++j) {
       column_of_rows_[j] = lds_load<uint32_t>(flipped(rows, Rows::exchange(j) * kChunk) + j * kRowBytes);
     }
   }
   template <int i>
   __device__ void store_turn(bool other_dim) const {
-    LdsByte* to = flipped(lds_ + (2 + tensor_of<i>)*kTile + turn_to_, i % 2 * 2 * kChunk);
+    LdsByte* to = flipped(turned(tensor_of<i>) + turn_to_, i % 2 * 2 * kChunk);
     Dwords4 column;
     const bool odd = (remade(lane_) & 2) != 0;  // as in begin
     const uint32_t which = odd != other_dim ? 0x07060302 : 0x05040100;
@@ -77,17 +85,26 @@ class BwdWideBlocks {
     lds_store(other_dim ? flipped(to, TurnedTile::kRowBytes) : to, column);
   }
 
-  // Chunk 2 * step + lane / 32 of a row of the block, of tensor 0 or 1.
-  __device__ Dwords4 rows(int, int tensor, int step) const {
-    return lds_load<Dwords4>(flipped(lds_ + read_rows_, step * 2 * kChunk) + tensor * kTile);
+  // Chunk 2 * step + lane / 32 of a row of block n, of tensor 0 or 1.
+  __device__ Dwords4 rows(int n, int tensor, int step) const {
+    return lds_load<Dwords4>(flipped(lds_ + rather_remade(read_rows_), step * 2 * kChunk) +
+                             (tile(n, tensor) - lds_));
   }
   // Rows 16 * step + lane / 32 * 8 on of dims from 32 * t on.
   __device__ Dwords4 dims(int, int tensor, int step, int t) const {
-    return lds_load<Dwords4>(flipped(lds_ + 2 * kTile + read_turned_, step * 2 * kChunk) + tensor * kTile +
+    return lds_load<Dwords4>(flipped(turned(tensor) + read_turned_, step * 2 * kChunk) +
                              t * 32 * TurnedTile::kRowBytes);
   }
 
  private:
+  // Addresses are made anew where registers are needed more.
+  __device__ static int rather_remade(int x) { return kTurned == 2 ? remade(x) : x; }
+
+  __device__ LdsByte* tile(int n, int tensor) const {
+    return lds_ + (tensor == 0 ? 0 : kLoadsSecondEarly ? 1 + (n & 1) : 1) * kTile;
+  }
+  __device__ LdsByte* turned(int tensor) const { return lds_ + (tensor == 0 ? 3 : 2) * kTile; }
+
   template <int i>
   static constexpr int tensor_of = i / 2;
 
@@ -95,6 +112,7 @@ class BwdWideBlocks {
   int wave_, lane_;
   int read_rows_, read_turned_, turn_from_, turn_to_;
   int column_;
+  uint32_t columns_[4];  // of loads: of either half of a row, and of rows that differ in bit 3
   uint32_t column_of_rows_[8];
 };
 

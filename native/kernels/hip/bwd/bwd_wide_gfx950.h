@@ -22,12 +22,12 @@ class BwdWideBlocks : BwdRowsInLds<kHdim> {
   using Base::rows, Base::dims, Base::kBytes;
   // A block is loaded so many blocks before its use.
   static constexpr int kLead = 2;
-  // Loads of a wave for one block: of both tensors.
-  static constexpr int kLoads = 2 * kLoadsOfTile;
+  // Loads of a wave for a tensor of a block.
+  static constexpr int kLoads = kLoadsOfTile;
   static constexpr int kTurns = 0;
   // Pairs of operands that are read ahead.
   static constexpr int kAhead = 2;
-  static constexpr bool kWaitsForTurns = false;
+  static constexpr bool kWaitsForTurns = false, kLoadsSecondEarly = false;
 
   __device__ void begin(LdsByte* lds, int wave, int lane) {
     Base::begin(lds, lane);
@@ -35,15 +35,15 @@ class BwdWideBlocks : BwdRowsInLds<kHdim> {
     lane_ = lane;
   }
 
-  // The i-th of a wave's loads of block n, of whose rows so many bytes count.
-  template <int i>
-  __device__ void load(int n, Resource from, uint32_t row_bytes, int bytes) const {
-    constexpr int tensor = i / kLoadsOfTile;
-    const int first = (wave_ * kLoadsOfTile + i % kLoadsOfTile) * kRowsOfLoad;
+  // Loads of a tensor of block n, of whose rows so many bytes count.
+  __device__ void begin_loads(int bytes) { bytes_ = bytes; }
+  template <int tensor, int i>
+  __device__ void load(int n, Resource from, uint32_t row_bytes) const {
+    const int first = (wave_ * kLoadsOfTile + i) * kRowsOfLoad;
     const int lane = remade(lane_), row = first + lane / kChunks;
     const int column = exchange(row, lane % kChunks) * kChunk;
     load_to_lds_unseen<16>(from, buffer(n) + tensor * kTile + first * kRowBytes,
-                           column < bytes ? row * row_bytes + column : kNowhere);
+                           column < bytes_ ? row * row_bytes + column : kNowhere);
   }
 
   template <int i>
@@ -52,7 +52,7 @@ class BwdWideBlocks : BwdRowsInLds<kHdim> {
   __device__ void store_turn(bool) const {}
 
  private:
-  int wave_, lane_;
+  int wave_, lane_, bytes_;
 };
 
 }  // namespace fmha
