@@ -149,38 +149,34 @@ class BwdSide {
                               (first + wave * 32 + of_lane % 32));
   }
 
-  // P in place of S, and dS in place of dP, by stages, each of some elements: exponentials wait for nothing that
-  // was asked for just before them.
-  struct Elements {
-    int begin, end;
-  };
-  __device__ void weigh(Elements to_round, Elements to_raise, Elements to_scale, float column) {
-    _Pragma("unroll") for (int j = to_round.begin; j < to_round.end; j += 2) round_two(j);
-    _Pragma("unroll") for (int j = to_raise.begin; j < to_raise.end; ++j) {
-      s[j] = __builtin_amdgcn_exp2f(s[j]);
-      if constexpr (!kKeys && kScore != BwdScore::kSoftcap) dp[j] += own_d;
-    }
-    _Pragma("unroll") for (int j = to_scale.begin; j < to_scale.end; ++j) {
-      if constexpr (kScore == BwdScore::kSoftcap) continue;
+  // P in place of S, and dS in place of dP, in stages, each for elements from `begin` to before `end`:
+  // exponents, P, and both rounded.
+  __device__ void scale_scores(int begin, int end, float column) {
+    if constexpr (kScore == BwdScore::kSoftcap) return;
+    _Pragma("unroll") for (int j = begin; j < end; ++j) {
       s[j] = kKeys ? s[j] * scale : __builtin_fmaf(s[j], scale, own_lse);
       if constexpr (kScore == BwdScore::kAlibi) {
         s[j] = __builtin_fmaf(slope, __builtin_fabsf(column + ((j & 8) * 2 + (j & 7))), s[j]);
       }
     }
-    __builtin_amdgcn_sched_barrier(0);
   }
-
-  // The same of elements from `begin` to before `end`, so many of them a stage; part i of their count / size + 2.
-  __device__ void weigh_part(int begin, int end, int size, int i, float column) {
-    const auto stage = [&](int late) {
-      const int first = begin + (i - late) * size;
-      return first < begin || first >= end ? Elements{0, 0} : Elements{first, first + size};
-    };
-    weigh(stage(2), stage(1), stage(0), column);
+  __device__ void raise_scores(int begin, int end) {
+    _Pragma("unroll") for (int j = begin; j < end; ++j) s[j] = __builtin_amdgcn_exp2f(s[j]);
   }
-  __device__ void round_two(int j) {
-    if constexpr (kKeys) probabilities[j / 8][j % 8 / 2] = rounded_pair<T>(s[j], s[j + 1]);
-    ds[j / 8][j % 8 / 2] = rounded_pair<T>(s[j] * dp[j], s[j + 1] * dp[j + 1]);
+  __device__ void subtract_own_d(int begin, int end) {
+    if constexpr (kKeys || kScore == BwdScore::kSoftcap) return;
+    _Pragma("unroll") for (int j = begin; j < end; ++j) dp[j] += own_d;
+  }
+  __device__ void round_weights(int begin, int end) {
+    if constexpr (!kKeys) return;
+    _Pragma("unroll") for (int j = begin; j < end; j += 2) {
+      probabilities[j / 8][j % 8 / 2] = rounded_pair<T>(s[j], s[j + 1]);
+    }
+  }
+  __device__ void round_slopes(int begin, int end) {
+    _Pragma("unroll") for (int j = begin; j < end; j += 2) {
+      ds[j / 8][j % 8 / 2] = rounded_pair<T>(s[j] * dp[j], s[j + 1] * dp[j + 1]);
+    }
   }
 
   // Makes of a walked row's LSE and D what the products take.

@@ -5,9 +5,12 @@
 // between its own matrix instructions.
 //
 //   a block        matrix cores             beside them
-//   scores         S, dP                    turns the block (gfx942)
-//   weights                                 P, dS of the block's first half
-//   sums           dV, dK, or dQ            P, dS of the other half; loads
+//   scores         S                        turns the block (gfx942)
+//                  dP                       P; turns the block
+//   sums           dV, dK, or dQ            dS; loads
+//
+// dQ takes dS at once, so that half of it is made in between. With a softcap, whose slope dP takes too, P is
+// made there as well.
 //
 //   budget, head dim 256, keys     gfx942
 //   registers: sums                256 (AGPRs)
@@ -66,7 +69,7 @@ __device__ inline Float16 multiply_in_vgprs(Dwords4 a, Dwords4 b, Float16 c, boo
 
 // Until the last result of multiply_in_vgprs is there.
 __device__ inline void wait_for_scores() {
-  asm volatile("s_nop 15\n\ts_nop 3" ::: "memory");
+  asm volatile("s_nop 11" ::: "memory");
   __builtin_amdgcn_sched_barrier(0);
 }
 
@@ -90,7 +93,9 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
 #else
   static constexpr int kProducts = 4;
 #endif
-  static constexpr int kSlotsOfScores = kSteps * kProducts, kSlotsOfSums = kPairsOfSums * kProducts;
+  // S comes first. P is made beside dP, but for four slots in which the last products of S come.
+  static constexpr int kStepsOfS = kSteps / 2, kFirstWeights = kStepsOfS * kProducts + 4;
+  static constexpr bool kEarly = kScore != BwdScore::kSoftcap;
   // Loads of a wave that may be on their way when a block must be there.
   static constexpr int kMayMiss =
       (Blocks::kLead - 1) * (2 * Blocks::kLoads + (kKeys ? BwdRowSums::kMayMiss : 0));
@@ -130,7 +135,7 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
       if constexpr (Blocks::kWaitsForTurns) pingpong_barrier();
       if constexpr (!Blocks::kLoadsSecondEarly) find_next_rows();
       wait_for_scores();
-      begin_weights();
+      finish_weights();
       phase<false>(n);
       this->next_block(n);
     }
@@ -162,12 +167,41 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     }
   }
 
-  // P and dS of a block's first half.
+  // ---- P and dS.
+
   __device__ void begin_weights() {
     this->cap();
     this->hide(at);
     column = this->first_column(at);
-    _Pragma("unroll") for (int i = 0; i < 4; ++i) this->weigh_part(0, 8, 4, i, column);
+  }
+  // A part of P, of two elements a stage; there are kParts.
+  static constexpr int kParts = 16 / 2 + 2;
+  template <int i>
+  __device__ void make_part() {
+    if constexpr (i >= 2) this->round_weights(2 * i - 4, 2 * i - 2);
+    if constexpr (i >= 1 && i < 9) this->raise_scores(2 * i - 2, 2 * i);
+    if constexpr (i < 8) this->scale_scores(2 * i, 2 * i + 2, column);
+    __builtin_amdgcn_sched_barrier(0);
+  }
+  template <int i>
+  __device__ void make_parts() {
+    if constexpr (i < kParts) {
+      make_part<i>();
+      make_parts<i + 1>();
+    }
+  }
+  __device__ void make_slopes(int begin, int end) {
+    this->subtract_own_d(begin, end);
+    this->round_slopes(begin, end);
+    __builtin_amdgcn_sched_barrier(0);
+  }
+  // What the sums take at once.
+  __device__ void finish_weights() {
+    if constexpr (!kEarly) {
+      begin_weights();
+      make_parts<0>();
+    }
+    if constexpr (!kKeys) make_slopes(0, 8);
   }
 
   // ---- A phase: scores, or sums.
@@ -212,7 +246,8 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   template <bool kScores, int i>
   __device__ Pair read(int n) const {
     if constexpr (kScores) {
-      return {tiles.rows(n, 0, i), tiles.rows(n, 1, i)};
+      constexpr int tensor = i / kStepsOfS, chunk = i % kStepsOfS * 2;
+      return {tiles.rows(n, tensor, chunk), tiles.rows(n, tensor, chunk + 1)};
     } else {
       constexpr int tensor = kTensorOfSum<i>, half = kHalfOfSum<i>, t = kTileOfSum<i>;
       return {tiles.dims(n, tensor, half, t), tiles.dims(n, tensor, half, t + 1)};
@@ -253,16 +288,15 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
 
   template <int i, int q>
   __device__ void multiply_scores() {
-    constexpr bool kFirst = i == 0 && q / 2 == 0;
-    const auto x = part<q>(ring[i % kRing].x[q % 2]);
-    if constexpr (q % 2 == 0) {
-      constexpr bool kHasLse = kKeys && kScore != BwdScore::kSoftcap;
-      if constexpr (kFirst && kHasLse) s = multiply_in_vgprs<Bf16>(lse_parts, kMinusThree, s, true);
-      s = multiply_in_vgprs<T>(x, part<q>(own_a.x[i]), s, kFirst && !kHasLse);
-    } else {
-      if constexpr (kFirst && kKeys) dp = multiply_in_vgprs<Bf16>(d_parts, kMinusThree, dp, true);
-      dp = multiply_in_vgprs<T>(x, part<q>(own_b.x[i]), dp, kFirst && !kKeys);
+    constexpr bool kIsS = i < kStepsOfS, kFirst = i % kStepsOfS == 0 && q == 0;
+    constexpr bool kHasInitial = kKeys && (!kIsS || kScore != BwdScore::kSoftcap);
+    constexpr int chunk = i % kStepsOfS * 2 + q % 2;
+    Float16& c = kIsS ? s : dp;
+    if constexpr (kFirst && kHasInitial) {
+      c = multiply_in_vgprs<Bf16>(kIsS ? lse_parts : d_parts, kMinusThree, c, true);
     }
+    c = multiply_in_vgprs<T>(part<q>(ring[i % kRing].x[q % 2]), part<q>((kIsS ? own_a : own_b).x[chunk]), c,
+                             kFirst && !kHasInitial);
   }
 
   template <int i, int q>
@@ -272,9 +306,14 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     sums[sum][t] = multiply32<T>(x, part<q>(sum == 0 ? ds[half] : probabilities[half]), sums[sum][t]);
   }
 
-  // Parts of turning the block, and the next block's second tensor.
+  // Parts of turning the block, P, and the next block's second tensor.
   template <int slot>
   __device__ void beside_scores(int n) {
+    if constexpr (kEarly && slot == kFirstWeights) begin_weights();
+    constexpr int kEvery = kProducts / 2, of_weights = slot - kFirstWeights;
+    if constexpr (kEarly && of_weights >= 0 && of_weights % kEvery == 0 && of_weights / kEvery < kParts) {
+      make_part<of_weights / kEvery>();
+    }
     constexpr int i = slot / 16, of_part = slot % 16;
     if constexpr (i < Blocks::kTurns) {
       if constexpr (of_part < 4) tiles.template read_turn<i>(2 * of_part, 2);
@@ -285,14 +324,14 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     }
   }
 
-  // P and dS of the block's other half, and the next block.
+  // dS, and the next block.
   template <int slot>
   __device__ void beside_sums(int n) {
-    constexpr int kParts = 6;
-    if constexpr (slot % 2 == 0 && slot / 2 < kParts) this->weigh_part(8, 16, 2, slot / 2, column);
-    constexpr int kOfSecond = Blocks::kLoadsSecondEarly ? 0 : Blocks::kLoads;
-    // Registers that loads take are free once the weights are made.
-    constexpr int load = slot - (kKeys ? 2 * kParts : 1);
+    // Of keys the last products of dP come meanwhile.
+    constexpr int kFirstSlope = kKeys ? 4 : 0, kFirstElement = kKeys ? 0 : 8;
+    constexpr int element = (slot - kFirstSlope) * 2 + kFirstElement, kFirstLoad = kFirstSlope + 8 - kFirstElement / 2;
+    if constexpr (slot >= kFirstSlope && element < 16) make_slopes(element, element + 2);
+    constexpr int kOfSecond = Blocks::kLoadsSecondEarly ? 0 : Blocks::kLoads, load = slot - kFirstLoad;
     if constexpr (load >= 0 && load < Blocks::kLoads) {
       load_parts<0, load, load + 1>(n + Blocks::kLead);
     } else if constexpr (load >= Blocks::kLoads && load - Blocks::kLoads < kOfSecond) {

@@ -51,7 +51,7 @@ class BwdWideBlocks {
 
   // Loads of a tensor of block n, of whose rows so many bytes count: the i-th of a wave's is half a row.
   __device__ void begin_loads(int bytes) {
-    const int column = remade(column_);
+    const int column = rather_remade(column_);
     _Pragma("unroll") for (int i = 0; i < 4; ++i) {
       const int at = (column ^ i / 2 * Rows::exchange(8) * kChunk) + i % 2 * 256;
       columns_[i] = at < bytes ? at : kNowhere;
