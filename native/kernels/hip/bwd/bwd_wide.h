@@ -235,6 +235,13 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     }
   }
 
+  // The operands of a score's step. A product waits a little for the one before it if that has the same result:
+  // where nothing is made beside dP, the two take turns.
+  template <int i, int q>
+  static constexpr int kTensorOfScore = kEarly ? i / kStepsOfS : q % 2;
+  template <int i, int q>
+  static constexpr int kChunkOfScore = kEarly ? i % kStepsOfS * 2 + q % 2 : i;
+
   // Sums take the first half of a block's rows, and then the other.
   template <int i>
   static constexpr int kTensorOfSum = kKeys ? 1 - i / kPairs % 2 : 0;
@@ -246,8 +253,8 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   template <bool kScores, int i>
   __device__ Pair read(int n) const {
     if constexpr (kScores) {
-      constexpr int tensor = i / kStepsOfS, chunk = i % kStepsOfS * 2;
-      return {tiles.rows(n, tensor, chunk), tiles.rows(n, tensor, chunk + 1)};
+      return {tiles.rows(n, kTensorOfScore<i, 0>, kChunkOfScore<i, 0>),
+              tiles.rows(n, kTensorOfScore<i, 1>, kChunkOfScore<i, 1>)};
     } else {
       constexpr int tensor = kTensorOfSum<i>, half = kHalfOfSum<i>, t = kTileOfSum<i>;
       return {tiles.dims(n, tensor, half, t), tiles.dims(n, tensor, half, t + 1)};
@@ -288,9 +295,10 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
 
   template <int i, int q>
   __device__ void multiply_scores() {
-    constexpr bool kIsS = i < kStepsOfS, kFirst = i % kStepsOfS == 0 && q == 0;
+    constexpr bool kIsS = kTensorOfScore<i, q> == 0;
+    constexpr int chunk = kChunkOfScore<i, q>;
+    constexpr bool kFirst = chunk == 0 && q / 2 == 0;
     constexpr bool kHasInitial = kKeys && (!kIsS || kScore != BwdScore::kSoftcap);
-    constexpr int chunk = i % kStepsOfS * 2 + q % 2;
     Float16& c = kIsS ? s : dp;
     if constexpr (kFirst && kHasInitial) {
       c = multiply_in_vgprs<Bf16>(kIsS ? lse_parts : d_parts, kMinusThree, c, true);
