@@ -337,7 +337,7 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   __device__ void beside_sums(int n) {
     // Of keys the last products of dP come meanwhile.
     constexpr int kFirstSlope = kKeys ? 4 : 0, kFirstElement = kKeys ? 0 : 8;
-    constexpr int element = (slot - kFirstSlope) * 2 + kFirstElement, kFirstLoad = kFirstSlope + 8 - kFirstElement / 2;
+    constexpr int element = (slot - kFirstSlope) * 2 + kFirstElement, kFirstLoad = kKeys ? 1 : 4;
     if constexpr (slot >= kFirstSlope && element < 16) make_slopes(element, element + 2);
     constexpr int kOfSecond = Blocks::kLoadsSecondEarly ? 0 : Blocks::kLoads, load = slot - kFirstLoad;
     if constexpr (load >= 0 && load < Blocks::kLoads) {
