@@ -9,10 +9,10 @@
 
 namespace fmha {
 
-// A workgroup does a tile of 256 or 128 keys of a key head, or as many rows of a query head. Grid: (XCDs, tiles of all key heads
-// of an XCD, key_parts + query heads of a group). The device deals workgroups out to its XCDs in turn, so
-// that each XCD has all tiles of its key heads, and then those of the first query head of each group, of the
-// second, and so on.
+// A workgroup does a tile of 256 or 128 keys of a key head, or as many rows of a query head. Grid: (XCDs,
+// tiles of all key heads of an XCD, key_parts + query heads of a group). The device deals workgroups out to
+// its XCDs in turn, so that each XCD has all tiles of its key heads, and then those of the first query head
+// of each group, of the second, and so on.
 struct BwdPingpongParams {
   BwdFp32Params problem;  // bias, dropout and numbers of tiles mean nothing
   int32_t tiles;          // of a head: of keys, or of queries, if these are more

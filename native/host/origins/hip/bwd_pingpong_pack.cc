@@ -61,19 +61,17 @@ bool scale_fits(const FwdProblem& f, Refusal& why) {
 // The kernels multiply a score by 2 log2(e) softmax_scale / softcap, which is a float32.
 bool cap_fits(const FwdProblem& f, Refusal& why) {
   if (f.softcap == 0.0F || !std::isinf(4 * f.softmax_scale / f.softcap)) return true;
-  return why.because(
-      FMHA_UNSUPPORTED,
-      "fwd->softcap = %g, fwd->softmax_scale = %g: our kernels take softmax_scale / "
-      "softcap below 8e37",
-      double{f.softcap}, double{f.softmax_scale});
+  return why.because(FMHA_UNSUPPORTED,
+                     "fwd->softcap = %g, fwd->softmax_scale = %g: our kernels take softmax_scale / "
+                     "softcap below 8e37",
+                     double{f.softcap}, double{f.softmax_scale});
 }
 
 // The kernels use addresses from 2 GiB behind a tile's first row on for what is no row.
 bool tile_fits(const View& v, Refusal& why) {
   const int64_t most = (int64_t{1} << 31) / (kMostTile * v.element_bytes);
   if (!v.touched || v.size[kSeqlen] <= 1 || v.stride[kSeqlen] < most) return true;
-  return why.because(FMHA_UNSUPPORTED,
-                     "%s.stride_seqlen = %" PRId64 ": our kernels take less than %" PRId64,
+  return why.because(FMHA_UNSUPPORTED, "%s.stride_seqlen = %" PRId64 ": our kernels take less than %" PRId64,
                      v.name, v.stride[kSeqlen], most);
 }
 

@@ -66,7 +66,8 @@ class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
 
  public:
   using Side::kOwnRows, Side::blocks, Side::end;
-  static constexpr int kLdsBytes = Blocks::kBytes + (kKeys ? kBwdPingpongWaves * BwdRowSums::kBytesOfWave : 0);
+  static constexpr int kLdsBytes =
+      Blocks::kBytes + (kKeys ? kBwdPingpongWaves * BwdRowSums::kBytesOfWave : 0);
 
   using Side::Side;
 

@@ -2,9 +2,9 @@
 // A workgroup of our own backward kernels for Instinct (hip/bwd/bwd_pingpong.h, hip/bwd/bwd_wide.h): its own
 // rows and those that it walks over, P and dS of a block, and the gradients that it writes.
 //
-// A workgroup owns keys of a key head, for dK and dV, and walks over the rows of all query heads of its group;
-// or it owns rows of a query head, for dQ, and walks over the keys. A wave owns 32 rows: "a" is the pair Q and
-// K, whose product is S; "b" is dO and V, whose product is dP. Walked rows come in blocks of 32.
+// A workgroup owns keys of a key head, for dK and dV, and walks over the rows of all query heads of its
+// group; or it owns rows of a query head, for dQ, and walks over the keys. A wave owns 32 rows: "a" is the
+// pair Q and K, whose product is S; "b" is dO and V, whose product is dP. Walked rows come in blocks of 32.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -278,13 +278,15 @@ class BwdBothSides {
 
 }  // namespace fmha
 
-// FMHA_BWD_SIDES_KERNEL(symbol, class of a side, waves a SIMD, type, head dim, score): a kernel and its facts.
-#define FMHA_BWD_SIDES_KERNEL(entry, side, waves, type, hdim, score)                                     \
-  using entry##_sides = fmha::BwdBothSides<fmha::side<fmha::type, hdim, fmha::BwdScore::score, true>,    \
-                                           fmha::side<fmha::type, hdim, fmha::BwdScore::score, false>>;  \
-  extern "C" __device__ __attribute__((used, visibility("protected")))                                   \
-  const fmha::BwdFp32Facts entry##_facts = {32,   entry##_sides::kBlock / 2, hdim,                       \
-                                            hdim, entry##_sides::kBlock,     1};                         \
-  extern "C" __global__ __launch_bounds__(entry##_sides::kBlock, waves) void entry(fmha::BwdPingpongParams) { \
-    entry##_sides::run();                                                                                \
+// FMHA_BWD_SIDES_KERNEL(symbol, class of a side, waves a SIMD, type, head dim, score): a kernel and its
+// facts.
+#define FMHA_BWD_SIDES_KERNEL(entry, side, waves, type, hdim, score)                                    \
+  using entry##_sides = fmha::BwdBothSides<fmha::side<fmha::type, hdim, fmha::BwdScore::score, true>,   \
+                                           fmha::side<fmha::type, hdim, fmha::BwdScore::score, false>>; \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                  \
+  const fmha::BwdFp32Facts entry##_facts = {32,   entry##_sides::kBlock / 2, hdim,                      \
+                                            hdim, entry##_sides::kBlock,     1};                        \
+  extern "C" __global__ __launch_bounds__(entry##_sides::kBlock,                                        \
+                                          waves) void entry(fmha::BwdPingpongParams) {                  \
+    entry##_sides::run();                                                                               \
   }

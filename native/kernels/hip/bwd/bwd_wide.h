@@ -39,13 +39,13 @@
 namespace fmha {
 
 // As multiply32, with a result in VGPRs. The compiler does not know that it comes late: see wait_for_scores.
-#define FMHA_MULTIPLY_IN_VGPRS(instruction)                                    \
-  if (first) {                                                                          \
-    Float16 d;                                                                          \
-    asm(instruction " %0, %1, %2, 0" : "=&v"(d) : "v"(a), "v"(b));                      \
-    return d;                                                                           \
-  }                                                                                     \
-  asm(instruction " %0, %1, %2, %0" : "+v"(c) : "v"(a), "v"(b));                        \
+#define FMHA_MULTIPLY_IN_VGPRS(instruction)                        \
+  if (first) {                                                     \
+    Float16 d;                                                     \
+    asm(instruction " %0, %1, %2, 0" : "=&v"(d) : "v"(a), "v"(b)); \
+    return d;                                                      \
+  }                                                                \
+  asm(instruction " %0, %1, %2, %0" : "+v"(c) : "v"(a), "v"(b));   \
   return c
 template <typename T>
 __device__ inline Float16 multiply_in_vgprs(Dwords2 a, Dwords2 b, Float16 c, bool first = false) {
@@ -93,9 +93,13 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
 #else
   static constexpr int kProducts = 4;
 #endif
-  // S comes first. P is made beside dP, but for four slots in which the last products of S come.
-  static constexpr int kStepsOfS = kSteps / 2, kFirstWeights = kStepsOfS * kProducts + 4;
+  // Steps of both S and dP come first, whose products take turns: one waits a little for the one before it if
+  // that has the same result. Then come the rest of S, and the rest of dP, beside which P is made. After so
+  // many slots the result of a product is there.
   static constexpr bool kEarly = kScore != BwdScore::kSoftcap;
+  static constexpr int kStepsOfBoth = !kEarly ? kSteps : kProducts == 4 ? 8 : 2;
+  static constexpr int kStepsOfRest = (kSteps - kStepsOfBoth) / 2, kSlotsUntilThere = 4;
+  static constexpr int kFirstWeights = (kStepsOfBoth + kStepsOfRest) * kProducts + kSlotsUntilThere;
   // Loads of a wave that may be on their way when a block must be there.
   static constexpr int kMayMiss =
       (Blocks::kLead - 1) * (2 * Blocks::kLoads + (kKeys ? BwdRowSums::kMayMiss : 0));
@@ -176,6 +180,7 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   }
   // A part of P, of two elements a stage; there are kParts.
   static constexpr int kParts = 16 / 2 + 2;
+  static_assert(!kEarly || kFirstWeights + kParts <= kSteps * kProducts);
   template <int i>
   __device__ void make_part() {
     if constexpr (i >= 2) this->round_weights(2 * i - 4, 2 * i - 2);
@@ -235,12 +240,14 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     }
   }
 
-  // The operands of a score's step. A product waits a little for the one before it if that has the same result:
-  // where nothing is made beside dP, the two take turns.
+  // The operands of a score's step.
   template <int i, int q>
-  static constexpr int kTensorOfScore = kEarly ? i / kStepsOfS : q % 2;
+  static constexpr int kTensorOfScore = i < kStepsOfBoth                  ? q % 2
+                                        : i < kStepsOfBoth + kStepsOfRest ? 0
+                                                                          : 1;
   template <int i, int q>
-  static constexpr int kChunkOfScore = kEarly ? i % kStepsOfS * 2 + q % 2 : i;
+  static constexpr int kChunkOfScore =
+      i < kStepsOfBoth ? i : kStepsOfBoth + (i - kStepsOfBoth) % (kStepsOfRest + !kStepsOfRest) * 2 + q % 2;
 
   // Sums take the first half of a block's rows, and then the other.
   template <int i>
@@ -318,10 +325,8 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   template <int slot>
   __device__ void beside_scores(int n) {
     if constexpr (kEarly && slot == kFirstWeights) begin_weights();
-    constexpr int kEvery = kProducts / 2, of_weights = slot - kFirstWeights;
-    if constexpr (kEarly && of_weights >= 0 && of_weights % kEvery == 0 && of_weights / kEvery < kParts) {
-      make_part<of_weights / kEvery>();
-    }
+    constexpr int part = slot - kFirstWeights;
+    if constexpr (kEarly && part >= 0 && part < kParts) make_part<part>();
     constexpr int i = slot / 16, of_part = slot % 16;
     if constexpr (i < Blocks::kTurns) {
       if constexpr (of_part < 4) tiles.template read_turn<i>(2 * of_part, 2);
@@ -336,7 +341,7 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   template <int slot>
   __device__ void beside_sums(int n) {
     // Of keys the last products of dP come meanwhile.
-    constexpr int kFirstSlope = kKeys ? 4 : 0, kFirstElement = kKeys ? 0 : 8;
+    constexpr int kFirstSlope = kKeys ? kSlotsUntilThere : 0, kFirstElement = kKeys ? 0 : 8;
     constexpr int element = (slot - kFirstSlope) * 2 + kFirstElement, kFirstLoad = kKeys ? 1 : 4;
     if constexpr (slot >= kFirstSlope && element < 16) make_slopes(element, element + 2);
     constexpr int kOfSecond = Blocks::kLoadsSecondEarly ? 0 : Blocks::kLoads, load = slot - kFirstLoad;
