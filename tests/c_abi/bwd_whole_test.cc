@@ -124,7 +124,7 @@ void test_groups() {
   CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "fwd->softmax_scale = 1e-31");
   f.softmax_scale = 1;
   f.batch = 65535;
-  CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "262140 tiles of 256 rows of key heads");
+  CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "393210 tiles of 128 rows of key heads");
   f.batch = 32768;  // eight XCDs share these heads
   CHECK_OK(plan_of(p, x, kFew));
   CHECK(x.launches(1, "bwd_bf16_d128_pingpong", {8, 16384, 1 + 6}));
@@ -132,10 +132,20 @@ void test_groups() {
   CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "fwd->softcap = 1e-38");
   f.softcap = 0;
   f.seqlen_k = 256, f.k.stride_seqlen = 1 << 22;
-  CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "k.stride_seqlen = 4194304: kernels of \"pingpong\"");
+  CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "k.stride_seqlen = 4194304: our kernels");
   f.k.stride_seqlen = 128;
   f.nhead_q = 65534, f.nhead_k = 1, f.batch = 1;
   CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "fwd->nhead_q / fwd->nhead_k = 65534");
+}
+
+// Larger head dims have tiles of 128 rows.
+void test_wide() {
+  fmha_fwd_params f = forward(4, 4, 136, FMHA_BF16);
+  const fmha_bwd_params p = backward(f);
+  Planned x;
+  CHECK_OK(plan_of(p, x, {fmha::Arch::kGfx950, 8}));
+  CHECK(x.launches(1, "bwd_bf16_d256_wide", {8, 3, 1 + 1}));
+  CHECK(x.args<BwdPingpongParams>(1).tiles == 3);
 }
 
 }  // namespace
@@ -146,5 +156,6 @@ int main() {
   test_whole();
   test_bias_gradient();
   test_groups();
+  test_wide();
   return check_result();
 }

@@ -151,14 +151,14 @@ constexpr Kernel bwd_whole(const char* name, int16_t hdim) {
   return kernel;
 }
 
-constexpr Kernel bwd_pingpong(const char* name) {
-  Kernel kernel = bwd(name, DType::kBf16, 128, false, false);
+constexpr Kernel bwd_sides(const char* name, int16_t hdim, const char* pipeline, int16_t tile) {
+  Kernel kernel = bwd(name, DType::kBf16, hdim, false, false);
   kernel.origin = Origin::kHip;
-  kernel.block_size = 512;
+  kernel.block_size = static_cast<int16_t>(2 * tile);
   kernel.bwd.whole = kernel.bwd.divides_groups = true;
-  kernel.bwd.pipeline = "pingpong";
+  kernel.bwd.pipeline = pipeline;
   kernel.bwd.tile_m = 32;
-  kernel.bwd.tile_n = 256;
+  kernel.bwd.tile_n = tile;
   return kernel;
 }
 
@@ -249,7 +249,8 @@ extern const Kernel kKernels[] = {
     // gfx950: only one that comes prebuilt.
     of_arch(Arch::kGfx950,
             of_origin(Origin::kAiter, bwd("bwd_fp16_d128_950", DType::kFp16, 128, false, false))),
-    of_arch(Arch::kGfx950, bwd_pingpong("bwd_bf16_d128_pingpong")),
+    of_arch(Arch::kGfx950, bwd_sides("bwd_bf16_d128_pingpong", 128, "pingpong", 256)),
+    of_arch(Arch::kGfx950, bwd_sides("bwd_bf16_d256_wide", 256, "wide", 128)),
     of_arch(Arch::kGfx950, part("bwd_dot_bf16_950", PartKind::kDot, DType::kBf16)),
     of_arch(Arch::kGfx950, part("bwd_sum_bf16_950", PartKind::kSum, DType::kBf16)),
 };
