@@ -26,7 +26,7 @@ struct BwdPlace {
   }
 };
 
-// What a workgroup owns: kTile rows of a head from `first` on, of keys or of queries.
+// A workgroup's own kTile rows of a head, from `first` on: of keys or of queries.
 template <bool kKeys, int kTile>
 struct BwdTask {
   BwdSequence sequence;

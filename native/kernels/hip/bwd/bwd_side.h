@@ -190,7 +190,7 @@ class BwdSide {
 
   // ---- The end.
 
-  // What the workgroup does is found anew: to remember it would take registers all the time.
+  // The task is found anew: to remember it would take registers all the time.
   __device__ void end() const {
     const auto& params = reinterpret_cast<const BwdPingpongParams&>(arguments());
     const BwdTask<kKeys, kOwnRows> task(params);

@@ -200,7 +200,7 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     this->round_slopes(begin, end);
     __builtin_amdgcn_sched_barrier(0);
   }
-  // What the sums take at once.
+  // Makes P and dS that the sums take at once.
   __device__ void finish_weights() {
     if constexpr (!kEarly) {
       begin_weights();
@@ -286,7 +286,7 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     }
   }
 
-  // Of a step's pair the q-th part: the parts of both of its operands, in turn.
+  // The part of an operand that a step's q-th product takes: the products take both operands in turn.
   template <int q>
   __device__ static auto part(Dwords4 x) {
 #if defined(__gfx950__)
@@ -340,7 +340,7 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   // dS, and the next block.
   template <int slot>
   __device__ void beside_sums(int n) {
-    // Of keys the last products of dP come meanwhile.
+    // For keys, the last products of dP come meanwhile.
     constexpr int kFirstSlope = kKeys ? kSlotsUntilThere : 0, kFirstElement = kKeys ? 0 : 8;
     constexpr int element = (slot - kFirstSlope) * 2 + kFirstElement, kFirstLoad = kKeys ? 1 : 4;
     if constexpr (slot >= kFirstSlope && element < 16) make_slopes(element, element + 2);

@@ -9,7 +9,7 @@ from typing import Any
 from family import OneHeadDim, check_keys, check_known
 from family_bwd import BwdRow, Origin
 
-# Of each pipeline: its head dims, and rows of a workgroup's own.
+# By pipeline: its head dims, and rows of a workgroup's own.
 _SIDES = {"pingpong": ((64, 128), 256), "wide": ((256,), 128)}
 _SIDES_ARCHS = ("gfx942", "gfx950")
 
@@ -85,5 +85,6 @@ class HipBwd(Origin):
                     f"{row.name}: {tile.pipeline} has neither bias nor dropout, and is for gfx942 and gfx950"
                 )
             score = "kAlibi" if row.alibi else "kSoftcap" if row.softcap else "kPlain"
-            return f"FMHA_BWD_{tile.pipeline.upper()}_KERNEL({row.name}, {row.dtype.capitalize()}, {tile.hdim}, {score})"
+            macro = f"FMHA_BWD_{tile.pipeline.upper()}_KERNEL"
+            return f"{macro}({row.name}, {row.dtype.capitalize()}, {tile.hdim}, {score})"
         return f"FMHA_BWD_FP32_KERNEL({row.name}, {tile.hdim}, {tile.tile_m})"
