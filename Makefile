@@ -46,7 +46,7 @@ LLVM := 19
 SANITIZERS := address thread
 PROGRESS = $(PYTHON) native/tools/progress.py
 PYTEST = $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --dist worksteal
-CTEST = $(PROGRESS) "native tests" ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
+CTEST = $(PROGRESS) "native tests" ctest --test-dir $(BUILD) --no-tests=error --output-on-failure --parallel $(JOBS)
 
 .PHONY: help toolchain build demo check test test-full test-all wheel test-adapters test-clients test-engines lint \
 	sanitize $(SANITIZERS:%=sanitize-%) clean
@@ -71,7 +71,7 @@ toolchain:
 	@native/tools/toolchain.sh --targets "$(GPU_TARGETS)"
 
 build: toolchain
-	@cmake --preset release $(CONFIGURE) -DFMHA_MADE_FOR=all
+	@cmake --preset release $(CONFIGURE) -DFMHA_MADE_FOR=all -DBUILD_TESTING=ON
 	@$(PROGRESS) building cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 

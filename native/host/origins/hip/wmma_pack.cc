@@ -26,9 +26,19 @@ bool types_fit(const FwdProblem& p, Refusal& why) {
   return true;
 }
 
+// A launch counts work items of x in 32 bits; no kernel has more of them in a workgroup.
+constexpr int64_t kMostWorkItems = 256;
+
 bool grid_fits(const FwdProblem& p, Refusal& why) {
-  return origins::dim_fits("batch * nhead_q", p.batch * p.nhead_q, kMaxGridYZ, why) &&
+  return origins::dim_fits("batch * nhead_q", p.batch * p.nhead_q, kMaxWorkItemsX / kMostWorkItems, why) &&
          origins::dim_fits("seqlen_q", p.seqlen_q, kMaxGridYZ * kFwdMostTileRows, why);
+}
+
+// Heads of all batches; a head's tiles follow each other, unless z has no room for so many heads.
+Grid grid_of(const FwdProblem& p, int64_t tile) {
+  const int64_t heads = p.batch * p.nhead_q, parts = heads > kMaxGridYZ ? heads : 1;
+  return {static_cast<uint32_t>(parts), static_cast<uint32_t>(ceil_div(p.seqlen_q, tile)),
+          static_cast<uint32_t>(heads / parts)};
 }
 
 // Strides are int32 elements by now. The bias of a tile of rows spans less than a buffer.
@@ -54,9 +64,8 @@ bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
   const origins::KernelDropout dropout = origins::kernel_dropout(p.dropout);
   const bool random = p.dropout.is_on();
-  const Grid grid = {1, static_cast<uint32_t>(ceil_div(p.seqlen_q, int64_t{kernel.fwd.tile_m})),
-                     static_cast<uint32_t>(p.batch * p.nhead_q)};
-  new (plan.add_launch<FwdWmmaParams>(kernel, p.empty ? Grid{0, 0, 0} : grid)) FwdWmmaParams{
+  const Grid grid = p.empty ? Grid{0, 0, 0} : grid_of(p, kernel.fwd.tile_m);
+  new (plan.add_launch<FwdWmmaParams>(kernel, grid)) FwdWmmaParams{
       .plain = hip_fwd::fwd_params(p),
       .bias = p.bias.address(),
       .alibi = p.alibi_slopes,
