@@ -79,7 +79,8 @@ inline constexpr int kBwdWideWaves = 4;
 template <typename T, int kHdim, BwdScore kScore, bool kKeys>
 class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   using Side = BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves>;
-  using Blocks = BwdWideBlocks<kHdim, kKeys ? 2 : 1>;
+  // Blocks in LDS have rows of 256 dims, whose rest is zeros.
+  using Blocks = BwdWideBlocks<256, kKeys ? 2 : 1>;
   using Side::at, Side::rows_walk, Side::sums_walk, Side::wave, Side::lane;
   using Side::kSteps, Side::kTiles, Side::kSums;
   using Side::own_a, Side::own_b, Side::s, Side::dp, Side::lse_parts, Side::d_parts, Side::sums,
@@ -97,8 +98,12 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   // that has the same result. Then come the rest of S, and the rest of dP, beside which P is made. After so
   // many slots the result of a product is there.
   static constexpr bool kEarly = kScore != BwdScore::kSoftcap;
-  static constexpr int kStepsOfBoth = !kEarly ? kSteps : kProducts == 4 ? 8 : 2;
-  static constexpr int kStepsOfRest = (kSteps - kStepsOfBoth) / 2, kSlotsUntilThere = 4;
+  static constexpr int kSlotsUntilThere = 4;
+  // Elements of a part of P or dS, which a slot makes, and parts of P: it has three stages.
+  static constexpr int kPartSize = kProducts == 4 || kHdim == 256 ? 2 : 4, kParts = 16 / kPartSize + 2;
+  static constexpr int kStepsOfRest = !kEarly ? 0 : (kSlotsUntilThere + kParts + kProducts - 1) / kProducts;
+  static constexpr int kStepsOfBoth = kSteps - 2 * kStepsOfRest;
+  static_assert(kStepsOfBoth >= 0);
   static constexpr int kFirstWeights = (kStepsOfBoth + kStepsOfRest) * kProducts + kSlotsUntilThere;
   // Loads of a wave that may be on their way when a block must be there.
   static constexpr int kMayMiss =
@@ -178,14 +183,12 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     this->hide(at);
     column = this->first_column(at);
   }
-  // A part of P, of two elements a stage; there are kParts.
-  static constexpr int kParts = 16 / 2 + 2;
-  static_assert(!kEarly || kFirstWeights + kParts <= kSteps * kProducts);
   template <int i>
   __device__ void make_part() {
-    if constexpr (i >= 2) this->round_weights(2 * i - 4, 2 * i - 2);
-    if constexpr (i >= 1 && i < 9) this->raise_scores(2 * i - 2, 2 * i);
-    if constexpr (i < 8) this->scale_scores(2 * i, 2 * i + 2, column);
+    constexpr int n = kPartSize;
+    if constexpr (i >= 2) this->round_weights(n * (i - 2), n * (i - 1));
+    if constexpr (i >= 1 && i <= 16 / n) this->raise_scores(n * (i - 1), n * i);
+    if constexpr (i < 16 / n) this->scale_scores(n * i, n * (i + 1), column);
     __builtin_amdgcn_sched_barrier(0);
   }
   template <int i>
@@ -327,12 +330,13 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     if constexpr (kEarly && slot == kFirstWeights) begin_weights();
     constexpr int part = slot - kFirstWeights;
     if constexpr (kEarly && part >= 0 && part < kParts) make_part<part>();
-    constexpr int i = slot / 16, of_part = slot % 16;
+    constexpr int kEvery = Blocks::kTurns > 0 ? kSteps * kProducts / 4 : 1;  // slots of a part of turning
+    constexpr int i = slot / kEvery, of_part = slot % kEvery;
     if constexpr (i < Blocks::kTurns) {
       if constexpr (of_part < 4) tiles.template read_turn<i>(2 * of_part, 2);
       if constexpr (of_part == 8 || of_part == 10) tiles.template store_turn<i>(of_part == 10);
     } else if constexpr (Blocks::kLoadsSecondEarly) {
-      constexpr int load = slot - 16 * Blocks::kTurns;
+      constexpr int load = slot - kEvery * Blocks::kTurns;
       if constexpr (load < Blocks::kLoads) load_parts<1, load, load + 1>(n + Blocks::kLead);
     }
   }
@@ -342,9 +346,11 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   __device__ void beside_sums(int n) {
     // For keys, the last products of dP come meanwhile.
     constexpr int kFirstSlope = kKeys ? kSlotsUntilThere : 0, kFirstElement = kKeys ? 0 : 8;
-    constexpr int element = (slot - kFirstSlope) * 2 + kFirstElement, kFirstLoad = kKeys ? 1 : 4;
-    if constexpr (slot >= kFirstSlope && element < 16) make_slopes(element, element + 2);
+    static_assert(!kKeys || kFirstSlope + 8 / kPartSize <= kPairs * kProducts);
+    constexpr int element = (slot - kFirstSlope) * kPartSize + kFirstElement, kFirstLoad = kKeys ? 1 : 4;
+    if constexpr (slot >= kFirstSlope && element < 16) make_slopes(element, element + kPartSize);
     constexpr int kOfSecond = Blocks::kLoadsSecondEarly ? 0 : Blocks::kLoads, load = slot - kFirstLoad;
+    static_assert(kFirstLoad + Blocks::kLoads + kOfSecond <= kPairsOfSums * kProducts);
     if constexpr (load >= 0 && load < Blocks::kLoads) {
       load_parts<0, load, load + 1>(n + Blocks::kLead);
     } else if constexpr (load >= Blocks::kLoads && load - Blocks::kLoads < kOfSecond) {
