@@ -318,9 +318,15 @@ def _seqlen_new(new: list[Array]) -> int:
 
 
 def _append(
-    q: Array, arrays: dict[str, Array], new: list[Array], rotary: dict[str, Any], cached: CachedOptions, *,
-    at_places: bool, handle: int,
-) -> None:  # fmt: skip
+    q: Array,
+    arrays: dict[str, Array],
+    new: list[Array],
+    rotary: dict[str, Any],
+    cached: CachedOptions,
+    *,
+    at_places: bool,
+    handle: int,
+) -> None:
     """Store the new tokens, and write q, rotated if there is rotary, to that of `arrays`.
 
     Queries go with the keys if there are as many, and stand where these do. They are `at_places` of their

@@ -61,9 +61,18 @@ _Four = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def _forward(
-    q: Any, k: Any, v: Any, dropout_p: float, softmax_scale: float, causal: bool, window_size_left: int,
-    window_size_right: int, softcap: float, alibi_slopes: Any, return_softmax: bool,
-) -> Any:  # fmt: skip
+    q: Any,
+    k: Any,
+    v: Any,
+    dropout_p: float,
+    softmax_scale: float,
+    causal: bool,
+    window_size_left: int,
+    window_size_right: int,
+    softcap: float,
+    alibi_slopes: Any,
+    return_softmax: bool,
+) -> Any:
     return tuple(
         extension.fwd(
             q, k, v, None, alibi_slopes, dropout_p, softmax_scale, causal, window_size_left,

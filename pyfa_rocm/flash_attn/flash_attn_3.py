@@ -382,9 +382,10 @@ def flash_attn_combine(
     """
     require_tensors(out_partial=out_partial, lse_partial=lse_partial)
     merged, lse = flash_attn_merge(
-        out_partial.contiguous(), lse_partial.transpose(-1, -2).contiguous(),
+        out_partial.contiguous(),
+        lse_partial.transpose(-1, -2).contiguous(),
         out_dtype=out_dtype if out is None or out_dtype is not None else out.dtype,
-    )  # fmt: skip
+    )
     return (merged if out is None else out.copy_(merged)), lse.transpose(-1, -2)
 
 

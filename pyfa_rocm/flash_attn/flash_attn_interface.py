@@ -88,9 +88,17 @@ def _unpacked(packed: Any, name: str, dim: int) -> Any:
 
 
 def call(
-    function: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, dropout_p: float,
-    softmax_scale: float | None, softcap: float, return_attn_probs: bool, **options: Any,
-) -> Any:  # fmt: skip
+    function: Any,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *lengths: Any,
+    dropout_p: float,
+    softmax_scale: float | None,
+    softcap: float,
+    return_attn_probs: bool,
+    **options: Any,
+) -> Any:
     """Call one of `pyfa_rocm.torch`'s functions as flash-attn would, and return what flash-attn would."""
     dims = "(total, nhead, hdim)" if lengths else "(batch, seqlen, nhead, hdim)"
     require_inputs(dims, q=q, k=k, v=v)

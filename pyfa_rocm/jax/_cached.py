@@ -108,9 +108,10 @@ class TracedDecode(NamedTuple):
         c, _kept = decode_to_c(params)
         c.fwd, c.cache = ffi.NULL, ffi.NULL
         structs = {
-            "params": fwd_words(params.fwd), "decode_params": words(c),
+            "params": fwd_words(params.fwd),
+            "decode_params": words(c),
             "cache": words(cache_to_c(params.cache)),
-        }  # fmt: skip
+        }
         return CustomCall(structs | repeat_attributes(repeats(sizes, buffers), itemsizes, nbytes), nbytes)
 
 
@@ -239,7 +240,11 @@ def _workspace_bytes(params: DecodeParams) -> int:
         v_scale=there(cache.v_scale),
     )  # fmt: skip
     asked = replace(
-        params, fwd=fwd, cache=cache, leftpad_k=there(params.leftpad_k), sinks=there(params.sinks),
+        params,
+        fwd=fwd,
+        cache=cache,
+        leftpad_k=there(params.leftpad_k),
+        sinks=there(params.sinks),
         flags=int(lib.FMHA_NO_MEMORY_CHECK),
-    )  # fmt: skip
+    )
     return fmha_decode_workspace_bytes(asked)

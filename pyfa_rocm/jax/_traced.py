@@ -239,7 +239,7 @@ def _structs(
     structs = {"params": fwd_words(fwd)}
     bwd = BwdParams(
         fwd=fwd, grad_dtype=problem.results[0].dtype, deterministic=problem.deterministic, **gradients
-    )  # fmt: skip
+    )
     nbytes = workspace_bytes(bwd)
     if nbytes:
         nbytes += WORKSPACE_ALIGN

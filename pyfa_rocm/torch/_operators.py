@@ -252,9 +252,15 @@ def _lend(
 
 
 def _launch(
-    plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None,
-    optional: OptionalArguments | None, handle: int, lse: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    plan: Plan,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor | None,
+    optional: OptionalArguments | None,
+    handle: int,
+    lse: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
     inputs = q.data_ptr(), k.data_ptr(), v.data_ptr()
     if not plan.asked:
         plan.ask(*inputs, 0 if out is None else out.data_ptr(), optional)

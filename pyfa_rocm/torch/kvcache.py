@@ -156,9 +156,15 @@ def flash_attn_with_kvcache(
 
 
 def attend_paged(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block_table: torch.Tensor, lengths: Mapping[str, Any],
-    arguments: Mapping[str, Any], out: torch.Tensor | None, return_attn_probs: bool,
-) -> Any:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    block_table: torch.Tensor,
+    lengths: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    out: torch.Tensor | None,
+    return_attn_probs: bool,
+) -> Any:
     """Attention of packed queries over pages: `flash_attn_varlen_func` with a block table.
 
     Parameters

@@ -67,13 +67,20 @@ def extension(arrays: Tensors, out: torch.Tensor | None = None, scale: float = 0
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("change", [
-    {}, {"pages": "none", "dtype": "float16"}, {"pages": "batch_idx", "lengths": (0, 65, 3)},
-    {"page_size": 256, "ratio": 5, "nhead_k": 1}, {"page_size": 1, "seqlen_q": 3, "leftpad": (5, 40)},
-    {"seqlen_q": 5, "options": {"causal": True, "window_size": (20, 0), "softcap": 20.0}},
-    {"alibi": True, "seqlen_q": 30, "options": {"causal": True}},
-    {"pages": "none", "leftpad": (5, 40), "options": {"num_splits": 3}},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"pages": "none", "dtype": "float16"},
+        {"pages": "batch_idx", "lengths": (0, 65, 3)},
+        {"page_size": 256, "ratio": 5, "nhead_k": 1},
+        {"page_size": 1, "seqlen_q": 3, "leftpad": (5, 40)},
+        {"seqlen_q": 5, "options": {"causal": True, "window_size": (20, 0), "softcap": 20.0}},
+        {"alibi": True, "seqlen_q": 30, "options": {"causal": True}},
+        {"pages": "none", "leftpad": (5, 40), "options": {"num_splits": 3}},
+    ],
+    ids=str,
+)
 def test_attention(change: dict[str, Any]) -> None:
     """The public function by keyword; and the extension, which returns the `out` that it is given."""
     case = replace(BASE, **change)

@@ -77,13 +77,19 @@ def test_lengths_as_a_number_and_none() -> None:
         assert same(flash_attn_with_kvcache(**(arrays | {"cache_seqlens": lengths})), full)
 
 
-@pytest.mark.parametrize("change", [
-    {}, {"interleaved": True, "rotary_float": True, "table": "none"},
-    {"packed": True, "lengths": (1, 0, 20, 7), "used": (100, 3, 0, 15)},
-    {"table": "slots", "positions": True}, {"rotary_dim": 0, "parts": "kv", "hdim_v": 40},
-    {"cache_dtype": "float8_e4m3fnuz", "scales": "page"},
-    {"cache_dtype": "float8_e4m3fnuz", "scales": "sequence"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"interleaved": True, "rotary_float": True, "table": "none"},
+        {"packed": True, "lengths": (1, 0, 20, 7), "used": (100, 3, 0, 15)},
+        {"table": "slots", "positions": True},
+        {"rotary_dim": 0, "parts": "kv", "hdim_v": 40},
+        {"cache_dtype": "float8_e4m3fnuz", "scales": "page"},
+        {"cache_dtype": "float8_e4m3fnuz", "scales": "sequence"},
+    ],
+    ids=str,
+)
 def test_append(change: dict[str, Any]) -> None:
     InJax(replace(Append(rotary_dim=32), **change)).run_in_jax()
 

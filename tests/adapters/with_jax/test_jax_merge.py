@@ -35,11 +35,17 @@ def arguments(merging: Merging, packed: bool = False) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("change", [
-    {}, {"accumulate": True}, {"dtype": "bfloat16", "base2": True},
-    {"o_dtype": "float32", "accumulate": True},
-    {"dtype": "float32", "o_dtype": "bfloat16", "parts": 7, "hdim": 40},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"accumulate": True},
+        {"dtype": "bfloat16", "base2": True},
+        {"o_dtype": "float32", "accumulate": True},
+        {"dtype": "float32", "o_dtype": "bfloat16", "parts": 7, "hdim": 40},
+    ],
+    ids=str,
+)
 def test_merge(change: dict[str, Any], packed: bool) -> None:
     case = replace(BASE, **change, batch=1 if packed else 2)
     merging = Merging(case)

@@ -76,9 +76,14 @@ def _bias(attn_mask: torch.Tensor | None, scores: tuple[int, ...]) -> Array | No
 
 
 def check(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: torch.Tensor | None = None,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> torch.Tensor:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
     """Run one problem; the oracle says the same as PyTorch in float64, and the kernel as the oracle."""
     named = {"attn_mask": attn_mask, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     with kernels_that_run() as kernels:

@@ -54,9 +54,14 @@ def with_lse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
 
 # Places of an axis of 3 in q, k, v, (batch 2, seqlen, nhead, hdim) else, and the number of launches it takes.
 MAPPED: dict[str, tuple[tuple[int | None, ...], int]] = {
-    "first": ((0, 0, 0), 1), "second": ((1, 1, 1), 3), "last": ((4, 4, 4), 1), "mixed": ((0, 4, 0), 1),
-    "shared_keys": ((0, None, None), 3), "shared_queries": ((None, 0, 0), 3), "negative": ((-5, 0, 0), 1),
-}  # fmt: skip
+    "first": ((0, 0, 0), 1),
+    "second": ((1, 1, 1), 3),
+    "last": ((4, 4, 4), 1),
+    "mixed": ((0, 4, 0), 1),
+    "shared_keys": ((0, None, None), 3),
+    "shared_queries": ((None, 0, 0), 3),
+    "negative": ((-5, 0, 0), 1),
+}
 
 
 @pytest.mark.parametrize(("in_dims", "launches"), MAPPED.values(), ids=MAPPED)

@@ -85,11 +85,18 @@ def _transposing_loads() -> None:
             fill = [f"ds_write_b32 v60, v{30 + i} offset:{256 * i}" for i in range(16)]
             read = f"{name} {out}, v2 offset:48"
             SUITE.add(
-                f"{name}-{bank}", [*fill, _ARRIVED, read, _ARRIVED], [out], check,
-                {"v60": (LANE * 4).astype(np.uint32), "v[30:45]": IMAGE.view(np.uint32).reshape(16, LANES),
-                 "v2": address.astype(np.uint32)},
-                lds=len(IMAGE), covers=[name],
-            )  # fmt: skip
+                f"{name}-{bank}",
+                [*fill, _ARRIVED, read, _ARRIVED],
+                [out],
+                check,
+                {
+                    "v60": (LANE * 4).astype(np.uint32),
+                    "v[30:45]": IMAGE.view(np.uint32).reshape(16, LANES),
+                    "v2": address.astype(np.uint32),
+                },
+                lds=len(IMAGE),
+                covers=[name],
+            )
 
 
 def _packed_atomic() -> None:

@@ -57,18 +57,29 @@ def test_pages(page_size: int, table: str) -> None:
     Appending(replace(BASE, page_size=page_size, table=table, lengths=(20, 20), used=(0, 250))).run()
 
 
-@pytest.mark.parametrize("change", [
-    {"table": "none"},
-    {"table": "none", "order": (0, 2, 1), "packed": True, "lengths": (4, 0, 1), "used": (0, 9, 31)},
-    {"together": True}, {"together": True, "order": (0, 2, 1)}, {"order": (2, 0, 1)},
-    {"packed": True, "lengths": (1, 0, 40, 7), "used": (100, 3, 0, 15)},
-    {"packed": True, "table": "slots", "positions": True, "wide": True, "lengths": (9,), "used": (30,)},
-    {"positions": True}, {"in_place": True}, {"in_place": True, "interleaved": True, "rotary_dim": 64},
-    {"parts": "q"}, {"parts": "k"}, {"parts": "v"}, {"parts": "kv", "rotary_dim": 0},
-    {"hdim_q": 576, "hdim_v": 512, "nhead_k": 1, "rotary_dim": 64},
-    {"hdim_q": 40, "hdim_v": 8, "rotary_dim": 24, "interleaved": True},
-    {"lengths": (1,) * 9, "used": (0, 15, 16, 17, 31, 32, 5, 1, 64)},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"table": "none"},
+        {"table": "none", "order": (0, 2, 1), "packed": True, "lengths": (4, 0, 1), "used": (0, 9, 31)},
+        {"together": True},
+        {"together": True, "order": (0, 2, 1)},
+        {"order": (2, 0, 1)},
+        {"packed": True, "lengths": (1, 0, 40, 7), "used": (100, 3, 0, 15)},
+        {"packed": True, "table": "slots", "positions": True, "wide": True, "lengths": (9,), "used": (30,)},
+        {"positions": True},
+        {"in_place": True},
+        {"in_place": True, "interleaved": True, "rotary_dim": 64},
+        {"parts": "q"},
+        {"parts": "k"},
+        {"parts": "v"},
+        {"parts": "kv", "rotary_dim": 0},
+        {"hdim_q": 576, "hdim_v": 512, "nhead_k": 1, "rotary_dim": 64},
+        {"hdim_q": 40, "hdim_v": 8, "rotary_dim": 24, "interleaved": True},
+        {"lengths": (1,) * 9, "used": (0, 15, 16, 17, 31, 32, 5, 1, 64)},
+    ],
+    ids=str,
+)
 def test_shapes(change: dict[str, Any]) -> None:
     Appending(replace(BASE, **change)).run()
 
@@ -250,12 +261,18 @@ def test_refused_rotary(change: dict[str, Any], said: str) -> None:
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("change", [
-    {}, {"table": "slots", "positions": True, "wide": True}, {"table": "none"},
-    {"packed": True, "lengths": (1, 0, 20), "used": (16, 3, 0), "in_place": True, "interleaved": True},
-    {"parts": "kv", "cache_dtype": fp8(), "scales": "page", "rotary_float": True},
-    {"parts": "kv", "cache_dtype": fp8(), "scales": "sequence", "rotary_dim": 0},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"table": "slots", "positions": True, "wide": True},
+        {"table": "none"},
+        {"packed": True, "lengths": (1, 0, 20), "used": (16, 3, 0), "in_place": True, "interleaved": True},
+        {"parts": "kv", "cache_dtype": fp8(), "scales": "page", "rotary_float": True},
+        {"parts": "kv", "cache_dtype": fp8(), "scales": "sequence", "rotary_dim": 0},
+    ],
+    ids=str,
+)
 def test_public_function(change: dict[str, Any]) -> None:
     """flash_attn_kv_append: its shapes, strides and defaults."""
     case = replace(BASE, **change)

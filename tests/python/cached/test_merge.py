@@ -171,9 +171,14 @@ def test_nothing_to_merge(change: dict[str, int]) -> None:
     seed=st.integers(0, 2**20),
 )
 def test_random(
-    schedule: str, sizes: tuple[int, ...], types: tuple[str, str], where: tuple[Layout, Layout],
-    flags: tuple[bool, ...], spread: float, seed: int,
-) -> None:  # fmt: skip
+    schedule: str,
+    sizes: tuple[int, ...],
+    types: tuple[str, str],
+    where: tuple[Layout, Layout],
+    flags: tuple[bool, ...],
+    spread: float,
+    seed: int,
+) -> None:
     """Any sizes, types, layouts and LSEs, with waves in any order: results in place of a part included."""
     parts, batch, seqlen, nhead, eights = sizes
     base2, accumulate, inner = flags

@@ -183,17 +183,23 @@ def test_refusals(change: dict[str, Any], said: str) -> None:
     refuse(Serving(paged=True), change, said)
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"softcap": -1.0}, "softcap"), ({"num_splits": 129}, "num_splits = 129"),
-    ({"num_splits": 1.5}, "num_splits: got"), ({"kernel": 99}, "kernel = 99"),
-    ({"sinks": "lengths"}, "sinks: got dtype int32, expected float32"),
-    ({"alibi_slopes": "lengths"}, "alibi_slopes: got dtype int32, expected float32"),
-    ({"out": "new"}, "out: got shape (3, 1, 2, 64), expected (3, 1, 4, 64)"),
-    ({"max_seqlen_q": 3}, "max_seqlen_q: got 3, expected None without cu_seqlens_q"),
-    ({"rotary_cos": "table", "rotary_sin": "table", "kernel": 99}, "kernel = 99"),
-    ({"rotary_cos": "table", "rotary_sin": "new"}, "rotary_sin: got shape"),
-    ({"rotary_cos": "table"}, "rotary_sin: got None, expected an array as rotary_cos"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"softcap": -1.0}, "softcap"),
+        ({"num_splits": 129}, "num_splits = 129"),
+        ({"num_splits": 1.5}, "num_splits: got"),
+        ({"kernel": 99}, "kernel = 99"),
+        ({"sinks": "lengths"}, "sinks: got dtype int32, expected float32"),
+        ({"alibi_slopes": "lengths"}, "alibi_slopes: got dtype int32, expected float32"),
+        ({"out": "new"}, "out: got shape (3, 1, 2, 64), expected (3, 1, 4, 64)"),
+        ({"max_seqlen_q": 3}, "max_seqlen_q: got 3, expected None without cu_seqlens_q"),
+        ({"rotary_cos": "table", "rotary_sin": "table", "kernel": 99}, "kernel = 99"),
+        ({"rotary_cos": "table", "rotary_sin": "new"}, "rotary_sin: got shape"),
+        ({"rotary_cos": "table"}, "rotary_sin: got None, expected an array as rotary_cos"),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_refused_call_stores_nothing(change: dict[str, Any], said: str, causal: bool) -> None:
     serving = Serving(paged=True)
