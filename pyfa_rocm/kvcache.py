@@ -147,9 +147,14 @@ def flash_attn_with_kvcache(
     """
     handle = stream_for(stream, q)
     options = Options(
-        softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap, kernel=kernel,
-        alibi_slopes=alibi_slopes, return_lse=return_softmax_lse,
-    )  # fmt: skip
+        softmax_scale=softmax_scale,
+        causal=causal,
+        window_size=window_size,
+        softcap=softcap,
+        kernel=kernel,
+        alibi_slopes=alibi_slopes,
+        return_lse=return_softmax_lse,
+    )
     require_new(k, v, rotary_cos, rotary_sin, cache_seqlens, cu_seqlens_q)
     given = {
         "q": q, "k_cache": k_cache, "v_cache": v_cache, "block_table": block_table, "kv_indptr": kv_indptr,

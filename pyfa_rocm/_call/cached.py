@@ -152,9 +152,14 @@ def cached_call(
     none = Strided(0, 0, 0, 0)
     kernel = fields.pop("kernel", 0)
     fwd = FwdParams(
-        **fields, q=strided(q), k=none, v=none, o=strided(o),
-        lse=None if lse is None else lse_strides(lse), o_dtype=None if o.dtype == q.dtype else o.dtype,
-    )  # fmt: skip
+        **fields,
+        q=strided(q),
+        k=none,
+        v=none,
+        o=strided(o),
+        lse=None if lse is None else lse_strides(lse),
+        o_dtype=None if o.dtype == q.dtype else o.dtype,
+    )
     params = DecodeParams(
         fwd,
         cache,

@@ -83,9 +83,14 @@ def params_of(call: Call, checked: Checked) -> tuple[FwdParams, Layout, Layout |
     o = output_layout(call.out, checked.o, call.options.out_dtype, call.q)
     lse = contiguous(checked.lse, "float32", device) if call.options.wants_lse else None
     params = FwdParams(
-        **plain_fields(checked), q=strided(call.q), k=strided(call.k), v=strided(call.v), o=strided(o),
-        lse=None if lse is None else lse_strides(lse), o_dtype=None if o.dtype == call.q.dtype else o.dtype,
-    )  # fmt: skip
+        **plain_fields(checked),
+        q=strided(call.q),
+        k=strided(call.k),
+        v=strided(call.v),
+        o=strided(o),
+        lse=None if lse is None else lse_strides(lse),
+        o_dtype=None if o.dtype == call.q.dtype else o.dtype,
+    )
     return params, o, lse
 
 

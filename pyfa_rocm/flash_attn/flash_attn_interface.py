@@ -208,10 +208,8 @@ def flash_attn_qkvpacked_func(
 ) -> Any:
     """Like `flash_attn_func`, but of q, k, v in one tensor, (batch, seqlen, 3, nhead, hdim)."""
     q, k, v = _unpacked(qkv, "qkv", 2)
-    return flash_attn_func(
-        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs,
-    )  # fmt: skip
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    return flash_attn_func(q, k, v, *options, return_attn_probs)
 
 
 def flash_attn_kvpacked_func(
@@ -228,10 +226,8 @@ def flash_attn_kvpacked_func(
 ) -> Any:
     """Like `flash_attn_func`, but of k, v in one tensor, (batch, seqlen_k, 2, nhead_k, hdim)."""
     k, v = _unpacked(kv, "kv", 2)
-    return flash_attn_func(
-        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs,
-    )  # fmt: skip
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    return flash_attn_func(q, k, v, *options, return_attn_probs)
 
 
 def flash_attn_varlen_func(
@@ -315,10 +311,9 @@ def flash_attn_varlen_qkvpacked_func(
 ) -> Any:
     """Like `flash_attn_varlen_func`, but of q, k, v in one tensor, (total, 3, nhead, hdim)."""
     q, k, v = _unpacked(qkv, "qkv", 1)
-    return flash_attn_varlen_func(
-        q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
-        window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
-    )  # fmt: skip
+    lengths = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    options = (*lengths, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return flash_attn_varlen_func(q, k, v, *options, deterministic, return_attn_probs)
 
 
 def flash_attn_varlen_kvpacked_func(
@@ -339,10 +334,9 @@ def flash_attn_varlen_kvpacked_func(
 ) -> Any:
     """Like `flash_attn_varlen_func`, but of k, v in one tensor, (total_k, 2, nhead_k, hdim)."""
     k, v = _unpacked(kv, "kv", 1)
-    return flash_attn_varlen_func(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale,
-        causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
-    )  # fmt: skip
+    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    options = (*lengths, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return flash_attn_varlen_func(q, k, v, *options, deterministic, return_attn_probs)
 
 
 def flash_attn_with_kvcache(

@@ -229,16 +229,26 @@ def _workspace_bytes(params: DecodeParams) -> int:
         return x._replace(data=_SOMEWHERE) if isinstance(x, CacheScale) else x and _SOMEWHERE
 
     fwd = replace(
-        fwd, q=tensor(fwd.q), o=tensor(fwd.o), lse=tensor(fwd.lse), alibi_slopes=there(fwd.alibi_slopes),
-        cu_seqlens_q=there(fwd.cu_seqlens_q), cu_seqlens_k=there(fwd.cu_seqlens_k),
+        fwd,
+        q=tensor(fwd.q),
+        o=tensor(fwd.o),
+        lse=tensor(fwd.lse),
+        alibi_slopes=there(fwd.alibi_slopes),
+        cu_seqlens_q=there(fwd.cu_seqlens_q),
+        cu_seqlens_k=there(fwd.cu_seqlens_k),
         seqused_k=there(fwd.seqused_k),
-    )  # fmt: skip
+    )
     cache = replace(
-        cache, k=tensor(cache.k), v=tensor(cache.v), block_table=there(cache.block_table),
-        kv_indptr=there(cache.kv_indptr), kv_indices=there(cache.kv_indices),
-        cache_batch_idx=there(cache.cache_batch_idx), k_scale=there(cache.k_scale),
+        cache,
+        k=tensor(cache.k),
+        v=tensor(cache.v),
+        block_table=there(cache.block_table),
+        kv_indptr=there(cache.kv_indptr),
+        kv_indices=there(cache.kv_indices),
+        cache_batch_idx=there(cache.cache_batch_idx),
+        k_scale=there(cache.k_scale),
         v_scale=there(cache.v_scale),
-    )  # fmt: skip
+    )
     asked = replace(
         params,
         fwd=fwd,

@@ -116,9 +116,14 @@ def flash_attn_with_kvcache(
         require_room(cache_seqlens, 0 if k is None else _seqlen_new(k), shapes)
     lengths = _lengths(cache_seqlens, q, cu_seqlens_q)
     where = _there(
-        block_table=block_table, kv_indptr=kv_indptr, kv_indices=kv_indices, cache_batch_idx=cache_batch_idx,
-        k_scale=k_scale, v_scale=v_scale, cache_seqlens=lengths,
-    )  # fmt: skip
+        block_table=block_table,
+        kv_indptr=kv_indptr,
+        kv_indices=kv_indices,
+        cache_batch_idx=cache_batch_idx,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        cache_seqlens=lengths,
+    )
     if scale_per_page:
         where["scale_per_page"] = True
     left, right = window(window_size)

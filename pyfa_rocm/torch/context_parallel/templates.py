@@ -88,9 +88,14 @@ def flash_backward(
     # O as torch's template merges it may have any layout.
     rows = [x.transpose(1, 2).contiguous() for x in (grad_out, query, key, value, out)]
     gradients = _ops.fmha_bwd(
-        *rows, logsumexp.contiguous(), softmax_scale=scale, causal=is_causal, top_left=True,
-        deterministic=True, grad_dtype=torch.float32,
-    )  # fmt: skip
+        *rows,
+        logsumexp.contiguous(),
+        softmax_scale=scale,
+        causal=is_causal,
+        top_left=True,
+        deterministic=True,
+        grad_dtype=torch.float32,
+    )
     return tuple(x.transpose(1, 2) for x in gradients[:3])
 
 

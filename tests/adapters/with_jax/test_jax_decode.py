@@ -111,9 +111,14 @@ def test_new_tokens(seqlen_q: int, seqlen_new: int, causal: bool) -> None:
     # Keys and values of the queries' own shapes, which go nowhere: only q is asked for.
     nowhere = {name: jnp.zeros((*q.shape[:2], *x.shape[2:]), x.dtype) for name, x in new.items()}
     *_, rotated = flash_attn_kv_append(
-        k_cache, v_cache, **nowhere, q=q, **tables, positions=place.astype(jnp.int32),
+        k_cache,
+        v_cache,
+        **nowhere,
+        q=q,
+        **tables,
+        positions=place.astype(jnp.int32),
         slots=jnp.full(place.shape, -1, jnp.int32),
-    )  # fmt: skip
+    )
     written = {"k_cache": k_cache, "v_cache": v_cache, "block_table": table, "q": rotated}
     case.judge(written, o, lse, [n + seqlen_new for n in case.lengths])
 

@@ -99,10 +99,15 @@ def test_mapped_and_sharded() -> None:
     # Over heads, of which parts have one each: another axis in each array.
     names = ("outs", "lses", "out", "lse")
     mapped = jax.vmap(
-        lambda outs, lses, out, lse: flash_attn_merge(outs, lses, out=out, lse=lse), in_axes=(3, 2, 2, 1),
+        lambda outs, lses, out, lse: flash_attn_merge(outs, lses, out=out, lse=lse),
+        in_axes=(3, 2, 2, 1),
         out_axes=(2, 1),
-    )(*(arrays[name].reshape(*arrays[name].shape[:axis], 2, 2, *arrays[name].shape[axis + 1 :])
-        for name, axis in zip(names, (3, 2, 2, 1), strict=True)))  # fmt: skip
+    )(
+        *(
+            arrays[name].reshape(*arrays[name].shape[:axis], 2, 2, *arrays[name].shape[axis + 1 :])
+            for name, axis in zip(names, (3, 2, 2, 1), strict=True)
+        )
+    )
     for a, b in zip(mapped, want, strict=True):
         assert np.array_equal(bits(np.asarray(a).reshape(b.shape)), bits(np.asarray(b)))
 

@@ -97,9 +97,14 @@ def test_vmap_of_a_bias(shape: tuple[int, ...]) -> None:
     dim = 0 if len(shape) == 5 else None
     one = len(shape) == 5 and shape[1] == 2
     check(
-        lambda q, k, v, bias: p.flash_attn_func(q, k, v, bias=bias), (0, 0, 0, dim), q, k, v,
-        draw(*shape, seed=4), launches=1 if one else 3,
-    )  # fmt: skip
+        lambda q, k, v, bias: p.flash_attn_func(q, k, v, bias=bias),
+        (0, 0, 0, dim),
+        q,
+        k,
+        v,
+        draw(*shape, seed=4),
+        launches=1 if one else 3,
+    )
     shared = draw(1, 4, 20, 20)
     check(lambda q, k, v: p.flash_attn_func(q, k, v, bias=shared), (0, 0, 0), q, k, v, launches=1)
 

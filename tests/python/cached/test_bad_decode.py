@@ -71,9 +71,14 @@ def _params(arena: Arena) -> DecodeParams:
         max_pages=3,
     )
     return DecodeParams(
-        fwd, cache, leftpad_k=arena.address("leftpad"), sinks=arena.address("sinks"), num_splits=2,
-        workspace=arena.address("workspace"), workspace_bytes=2 * REGION,
-    )  # fmt: skip
+        fwd,
+        cache,
+        leftpad_k=arena.address("leftpad"),
+        sinks=arena.address("sinks"),
+        num_splits=2,
+        workspace=arena.address("workspace"),
+        workspace_bytes=2 * REGION,
+    )
 
 
 def _arena() -> Arena:

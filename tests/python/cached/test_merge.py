@@ -201,9 +201,14 @@ def test_parts_of_attention() -> None:
     for first in (0, 3, 6):
         # Keys from `first` on: row i sees key j if first + j <= i, which is a window of the rest.
         part = attention(
-            q[:, first:], k[:, first : first + 3], v[:, first : first + 3], numerics=exact,
-            softmax_scale=0.5, causal=True, top_left=True,
-        )  # fmt: skip
+            q[:, first:],
+            k[:, first : first + 3],
+            v[:, first : first + 3],
+            numerics=exact,
+            softmax_scale=0.5,
+            causal=True,
+            top_left=True,
+        )
         out, lse = np.full(want.o.shape, np.nan), np.full(want.lse.shape, -np.inf)
         out[:, first:], lse[..., first:] = part.o, part.lse
         outs.append(out.astype(np.float32))

@@ -75,9 +75,14 @@ def test_attends(paged: bool, num_splits: int) -> None:
     serving = Serving(paged)
     q = serving.normal(_BATCH, 2, _NHEAD_Q)
     out = flash_attn_with_kvcache(
-        serving.put(q), *serving.caches, cache_seqlens=serving.lengths, causal=True, num_splits=num_splits,
-        return_softmax_lse=True, **serving.where,
-    )  # fmt: skip
+        serving.put(q),
+        *serving.caches,
+        cache_seqlens=serving.lengths,
+        causal=True,
+        num_splits=num_splits,
+        return_softmax_lse=True,
+        **serving.where,
+    )
     serving.judge(q, out, _LENGTHS, causal=True)
 
 
