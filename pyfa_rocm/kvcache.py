@@ -157,11 +157,20 @@ def flash_attn_with_kvcache(
     )
     require_new(k, v, rotary_cos, rotary_sin, cache_seqlens, cu_seqlens_q)
     given = {
-        "q": q, "k_cache": k_cache, "v_cache": v_cache, "block_table": block_table, "kv_indptr": kv_indptr,
-        "kv_indices": kv_indices, "cache_batch_idx": cache_batch_idx, "cache_leftpad": cache_leftpad,
-        "alibi_slopes": alibi_slopes, "sinks": sinks, "k_scale": k_scale, "v_scale": v_scale,
+        "q": q,
+        "k_cache": k_cache,
+        "v_cache": v_cache,
+        "block_table": block_table,
+        "kv_indptr": kv_indptr,
+        "kv_indices": kv_indices,
+        "cache_batch_idx": cache_batch_idx,
+        "cache_leftpad": cache_leftpad,
+        "alibi_slopes": alibi_slopes,
+        "sinks": sinks,
+        "k_scale": k_scale,
+        "v_scale": v_scale,
         "cu_seqlens_q": cu_seqlens_q,
-    }  # fmt: skip
+    }
     arrays = {
         name: to_read(array, name, handle)
         for name, array in given.items()

@@ -19,9 +19,17 @@ from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [
-    "bias_strides", "check", "lse_strides", "output_dtype", "output_layout", "params_of", "plain_fields",
-    "require_like", "require_output", "strided",
-]  # fmt: skip
+    "bias_strides",
+    "check",
+    "lse_strides",
+    "output_dtype",
+    "output_layout",
+    "params_of",
+    "plain_fields",
+    "require_like",
+    "require_output",
+    "strided",
+]
 
 _UNLIMITED = 2**31 - 1
 

@@ -18,9 +18,18 @@ from pyfa_rocm.errors import InvalidArgumentError
 
 CPU, CUDA, ROCM, ROCM_HOST = 1, 2, 10, 11
 _DEVICE_NAMES = {
-    1: "CPU", 2: "CUDA", 3: "CUDA host", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 9: "VPI",
-    10: "ROCm", 11: "ROCm host", 13: "CUDA managed", 14: "oneAPI",
-}  # fmt: skip
+    1: "CPU",
+    2: "CUDA",
+    3: "CUDA host",
+    4: "OpenCL",
+    7: "Vulkan",
+    8: "Metal",
+    9: "VPI",
+    10: "ROCm",
+    11: "ROCm host",
+    13: "CUDA managed",
+    14: "oneAPI",
+}
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 # Types whose name says more than kind and bits: (code, bits) by NumPy's name of them (ml_dtypes).
 _NAMED = {

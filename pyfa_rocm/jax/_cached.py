@@ -43,8 +43,14 @@ from pyfa_rocm.jax._traced import (
 from pyfa_rocm.kv_append import append_params
 
 __all__ = [
-    "DENSE", "Fields", "TracedAppend", "TracedDecode", "repeats", "traced_append", "traced_decode",
-]  # fmt: skip
+    "DENSE",
+    "Fields",
+    "TracedAppend",
+    "TracedDecode",
+    "repeats",
+    "traced_append",
+    "traced_decode",
+]
 
 # Operands of which the C struct has no strides, or one for two of them.
 DENSE = frozenset(("slots", "positions", "rotary_cos", "rotary_sin"))

@@ -174,12 +174,21 @@ def flash_attn_with_kvcache(
         )
     require_new(k, v, rotary_cos, rotary_sin, cache_seqlens, cu_seqlens_q)
     given = {
-        "q": q, "k_cache": k_cache, "v_cache": v_cache, "alibi_slopes": alibi_slopes, "sinks": sinks,
-        "cache_seqlens": _lengths(cache_seqlens, q, cu_seqlens_q), "cache_leftpad": cache_leftpad,
-        "block_table": block_table, "kv_indptr": kv_indptr, "kv_indices": kv_indices,
-        "cache_batch_idx": cache_batch_idx, "k_scale": k_scale, "v_scale": v_scale,
+        "q": q,
+        "k_cache": k_cache,
+        "v_cache": v_cache,
+        "alibi_slopes": alibi_slopes,
+        "sinks": sinks,
+        "cache_seqlens": _lengths(cache_seqlens, q, cu_seqlens_q),
+        "cache_leftpad": cache_leftpad,
+        "block_table": block_table,
+        "kv_indptr": kv_indptr,
+        "kv_indices": kv_indices,
+        "cache_batch_idx": cache_batch_idx,
+        "k_scale": k_scale,
+        "v_scale": v_scale,
         "cu_seqlens_q": cu_seqlens_q,
-    }  # fmt: skip
+    }
     arrays = _taken(given, () if hdim_v is None else ("v_cache",))
     cached = CachedOptions(
         num_splits=to_integer("num_splits", num_splits),
@@ -259,9 +268,16 @@ def _append(
     own, or all at that of the first.
     """
     names = (
-        "k_cache", "v_cache", "cache_seqlens", "block_table", "kv_indptr", "kv_indices", "cache_batch_idx",
-        "k_scale", "v_scale",
-    )  # fmt: skip
+        "k_cache",
+        "v_cache",
+        "cache_seqlens",
+        "block_table",
+        "kv_indptr",
+        "kv_indices",
+        "cache_batch_idx",
+        "k_scale",
+        "v_scale",
+    )
     where = {name: given[name] for name in names}
     q, lengths = given["q"], given["cache_seqlens"]
     rotates = new["rotary_cos"] is not None or new["rotary_sin"] is not None

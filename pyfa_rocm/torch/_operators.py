@@ -153,9 +153,14 @@ def invocation_of(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, lengths: Any, arguments: Any
 ) -> Invocation:
     tensors: _Tensors = {
-        "q": q, "k": k, "v": v, "out": out, "bias": arguments.bias, "alibi_slopes": arguments.alibi_slopes,
+        "q": q,
+        "k": k,
+        "v": v,
+        "out": out,
+        "bias": arguments.bias,
+        "alibi_slopes": arguments.alibi_slopes,
         "philox": arguments.philox,
-    }  # fmt: skip
+    }
     if lengths is not None:
         tensors |= {name: getattr(lengths, name) for name, kind in LENGTHS.items() if "Tensor" in kind}
     return Invocation(tensors, arguments, lengths)

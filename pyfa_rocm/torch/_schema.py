@@ -15,9 +15,20 @@ from typing import Any, NamedTuple
 from pyfa_rocm._call.params import Options
 
 __all__ = [
-    "ARGUMENTS", "BWD_ARGUMENTS", "BWD_SCHEMAS", "LENGTHS", "SCHEMAS", "Argument", "Arguments",
-    "BwdArguments", "BwdOutArguments", "Lengths", "forward_arguments", "is_plain", "options_of_operator",
-]  # fmt: skip
+    "ARGUMENTS",
+    "BWD_ARGUMENTS",
+    "BWD_SCHEMAS",
+    "LENGTHS",
+    "SCHEMAS",
+    "Argument",
+    "Arguments",
+    "BwdArguments",
+    "BwdOutArguments",
+    "Lengths",
+    "forward_arguments",
+    "is_plain",
+    "options_of_operator",
+]
 
 
 class Argument(NamedTuple):

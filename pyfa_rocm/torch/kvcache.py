@@ -194,9 +194,15 @@ def attend_paged(
     if used["cache_seqlens"] is None:
         used = {"cu_seqlens_k": lengths["cu_seqlens_k"]}
     same = (
-        "softmax_scale", "causal", "window_left", "window_right", "softcap", "alibi_slopes", "return_lse",
+        "softmax_scale",
+        "causal",
+        "window_left",
+        "window_right",
+        "softcap",
+        "alibi_slopes",
+        "return_lse",
         "candidate",
-    )  # fmt: skip
+    )
     decode = {name: arguments[name] for name in same if name in arguments} | used
     decode |= {name: lengths[name] for name in ("cu_seqlens_q", "max_seqlen_q", "max_seqlen_k")}
     return _decode(q, k, v, out, decode | {"block_table": block_table})

@@ -123,9 +123,15 @@ class _Placed:
         dout, q, out, lse = saved
         dq, dk, dv = grads
         tensors = (
-            dout[self.q], q[self.q], *(x[self.k] for x in block), out[self.q], lse[:, self.q], dq[self.q],
-            dk[self.k], dv[self.k],
-        )  # fmt: skip
+            dout[self.q],
+            q[self.q],
+            *(x[self.k] for x in block),
+            out[self.q],
+            lse[:, self.q],
+            dq[self.q],
+            dk[self.k],
+            dv[self.k],
+        )
         arguments = self.arguments | {"deterministic": True, "accumulate": True}
         if self.is_packed:
             _ops.fmha_varlen_bwd_out(*tensors, **arguments)

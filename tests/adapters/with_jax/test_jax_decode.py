@@ -343,11 +343,15 @@ def test_vectorised_cache() -> None:
         assert same(a, b)
 
 
-@pytest.mark.parametrize("change", [
+_VALUES_IN_KEYS: list[Any] = [
     {"hdim": 576, "hdim_v": 512, "nhead_k": 1, "ratio": 16, "options": {"num_splits": 2}},
     {"hdim": 576, "hdim_v": 512, "nhead_k": 1, "seqlen_q": 3, "options": {"causal": True}, "leftpad": (2, 9)},
-    {"hdim": 72, "hdim_v": 40, "pages": "batch_idx"}, {"hdim": 128, "hdim_v": 128, "pages": "none"},
-], ids=str)  # fmt: skip
+    {"hdim": 72, "hdim_v": 40, "pages": "batch_idx"},
+    {"hdim": 128, "hdim_v": 128, "pages": "none"},
+]
+
+
+@pytest.mark.parametrize("change", _VALUES_IN_KEYS, ids=str)
 def test_values_in_keys(change: dict[str, Any]) -> None:
     """Latent attention: against float64, and to the bit what a copy of the values gives; mapped too."""
     case = replace(BASE, **change)

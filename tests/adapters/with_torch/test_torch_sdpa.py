@@ -211,11 +211,18 @@ def test_grouped_queries() -> None:
 
 
 MASKS = {
-    "rows": mask(50, 70), "keys": mask(2, 1, 1, 70), "row": mask(2, 1, 50, 1), "head": mask(1, 2, 50, 70),
-    "full": mask(2, 2, 50, 70), "float": randn(2, 1, 50, 70), "float_row": randn(1, 2, 50, 1),
-    "transposed": randn(70, 50).T, "float32": randn(50, 70, dtype=torch.float32).half().float(),
-    "nothing": torch.zeros(50, 70, dtype=torch.bool), "one": torch.ones(1, 1, dtype=torch.bool),
-}  # fmt: skip
+    "rows": mask(50, 70),
+    "keys": mask(2, 1, 1, 70),
+    "row": mask(2, 1, 50, 1),
+    "head": mask(1, 2, 50, 70),
+    "full": mask(2, 2, 50, 70),
+    "float": randn(2, 1, 50, 70),
+    "float_row": randn(1, 2, 50, 1),
+    "transposed": randn(70, 50).T,
+    "float32": randn(50, 70, dtype=torch.float32).half().float(),
+    "nothing": torch.zeros(50, 70, dtype=torch.bool),
+    "one": torch.ones(1, 1, dtype=torch.bool),
+}
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

@@ -114,9 +114,15 @@ def _packed_atomic() -> None:
 
     name = "buffer_atomic_pk_add_bf16"
     SUITE.add(
-        name, [*setup, f"{name} v3, v2, s[4:7], 0 offen sc0"], ["v3"], check,
-        {"v2": (LANE * 4).astype(np.uint32), "v3": packed[1]}, {}, packed[0], covers=[name],
-    )  # fmt: skip
+        name,
+        [*setup, f"{name} v3, v2, s[4:7], 0 offen sc0"],
+        ["v3"],
+        check,
+        {"v2": (LANE * 4).astype(np.uint32), "v3": packed[1]},
+        {},
+        packed[0],
+        covers=[name],
+    )
 
 
 def _far_loads_to_lds() -> None:
@@ -125,10 +131,16 @@ def _far_loads_to_lds() -> None:
     at = 0x1_2340
     load = ["global_load_lds_dword v2, s[70:71]", "s_waitcnt vmcnt(0)", "ds_read_b32 v3, v4", _ARRIVED]
     SUITE.add(
-        "far-load-to-lds", load, ["v3"], lambda r: np.testing.assert_array_equal(r["v3"][0], memory),
-        {"v2": (LANE * 4).astype(np.uint32), "v4": (LANE * 4 + at).astype(np.uint32)}, {"m0": at}, memory,
-        lds=0x2_0000, covers=["global_load_lds_dword"],
-    )  # fmt: skip
+        "far-load-to-lds",
+        load,
+        ["v3"],
+        lambda r: np.testing.assert_array_equal(r["v3"][0], memory),
+        {"v2": (LANE * 4).astype(np.uint32), "v4": (LANE * 4 + at).astype(np.uint32)},
+        {"m0": at},
+        memory,
+        lds=0x2_0000,
+        covers=["global_load_lds_dword"],
+    )
 
 
 if HERE:

@@ -169,7 +169,13 @@ def test_cache_model_refuses() -> None:
 def test_constants_have_sources() -> None:
     constants = text("fmha_emu_profile_constants")
     assert {name: entry["value"] for name, entry in constants.items()}.items() >= {
-        "line_bytes": LINE, "xcds": XCDS, "l2_bytes_per_xcd": L2_BYTES, "l2_ways": L2_WAYS,
-        "mall_bytes": 256 << 20, "lds_banks": 32, "vgprs_per_simd_lane": 512, "most_waves_per_simd": 8,
-    }.items()  # fmt: skip
+        "line_bytes": LINE,
+        "xcds": XCDS,
+        "l2_bytes_per_xcd": L2_BYTES,
+        "l2_ways": L2_WAYS,
+        "mall_bytes": 256 << 20,
+        "lds_banks": 32,
+        "vgprs_per_simd_lane": 512,
+        "most_waves_per_simd": 8,
+    }.items()
     assert all(len(entry["source"]) > 20 for entry in constants.values())

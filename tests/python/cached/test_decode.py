@@ -73,10 +73,18 @@ def test_what_is_asked(change: dict[str, Any]) -> None:
 def test_shared_pages(pages: str, page_size: int) -> None:
     """A common prefix in the same pages, whose border the sequences' own tokens do not keep to."""
     lengths, queries = (200, 150, 131, 129), (1, 3, 2, 1)
-    run(Problem(
-        lengths=lengths, seqlens_q=queries, packed=True, causal=True, shared=128, pages=pages,
-        page_size=page_size, heads_first=page_size == 16,
-    ))  # fmt: skip
+    run(
+        Problem(
+            lengths=lengths,
+            seqlens_q=queries,
+            packed=True,
+            causal=True,
+            shared=128,
+            pages=pages,
+            page_size=page_size,
+            heads_first=page_size == 16,
+        )
+    )
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -244,7 +244,7 @@ def test_public_function(packed: bool, accumulate: bool) -> None:
     merging.judge((out.to_numpy().reshape(o_shape), lse.to_numpy().reshape(lse_shape)))
 
 
-@pytest.mark.parametrize(("change", "error", "said"), [
+_REFUSALS: list[Any] = [
     ({"parts": 0}, InvalidArgumentError, "parts = 0: expected 1 or more"),
     ({"hdim": 12}, UnsupportedError, "hdim = 12: merge kernels take multiples of 8"),
     ({"dtype": "float8_e4m3fnuz"}, UnsupportedError, "it has: fp16, bf16, fp32"),
@@ -255,7 +255,10 @@ def test_public_function(packed: bool, accumulate: bool) -> None:
     ({"dtype": "int8"}, InvalidArgumentError, "dtype: got 'int8', expected one of float16"),
     ({"parts": 1.5}, InvalidArgumentError, "parts: got 1.5"),
     ({"lse": None, "accumulate": True}, InvalidArgumentError, "lse.data = NULL: expected a device pointer"),
-], ids=str)  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("change", "error", "said"), _REFUSALS, ids=str)
 def test_refusals(change: dict[str, Any], error: type[Exception], said: str) -> None:
     merging = Merging(BASE)
     with pytest.raises(error) as caught:

@@ -246,12 +246,15 @@ def test_a_length_that_leads_beyond_the_tables_of_rotary(causal: bool) -> None:
     assert not k_cache.to_numpy()[:, last + 1].any()
 
 
-@pytest.mark.parametrize(("paged", "length", "new", "more", "said"), [
+_NO_ROOM_FOR_AN_INTEGER: list[Any] = [
     (False, 95, 2, {}, "got 95, expected at most 94: the cache has room for 96 tokens of a sequence, and 2"),
     (True, 96, 1, {}, "got 96, expected at most 95: the cache has room for 96 tokens of a sequence, and 1"),
     (False, 97, 0, {}, "got 97, expected at most 96: the cache has room for 96 tokens of a sequence, and 0"),
     (False, 40, 1, {"max_seqlen_k": 40}, "got 40, expected at most 39: max_seqlen_k says that there are at"),
-], ids=str)  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("paged", "length", "new", "more", "said"), _NO_ROOM_FOR_AN_INTEGER, ids=str)
 def test_no_room_for_an_integer(paged: bool, length: int, new: int, more: dict[str, Any], said: str) -> None:
     """A length that the host knows is refused with the capacity, and nothing is written."""
     serving = Serving(paged)
