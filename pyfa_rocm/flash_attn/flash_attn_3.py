@@ -221,10 +221,10 @@ def flash_attn_qkvpacked_func(
             f"qkv: got shape {tuple(qkv.shape)} with num_heads_q {num_heads_q}, expected (batch, seqlen, 3, "
             "nhead, hdim), or (batch, seqlen, num_heads_q + 2 * nhead_k, hdim)"
         )
-    return flash_attn_func(
-        q, k, v, softmax_scale, causal, None, q_descale, k_descale, v_descale, window_size, attention_chunk,
-        softcap, deterministic=deterministic, return_attn_probs=return_attn_probs,
-    )  # fmt: skip
+    scales = (q_descale, k_descale, v_descale)
+    options = (softmax_scale, causal, None, *scales, window_size, attention_chunk, softcap)
+    rest: dict[str, Any] = {"deterministic": deterministic, "return_attn_probs": return_attn_probs}
+    return flash_attn_func(q, k, v, *options, **rest)
 
 
 def flash_attn_with_kvcache(

@@ -139,10 +139,9 @@ def context_parallel_attn_func(
     rings, heads = _devices(ring, ulysses)
     if zigzag and rings > 1 and q.shape[1] * heads % 2:
         raise InvalidArgumentError(f"q: got {q.shape[1]} rows, expected an even number with zigzag")
-    out, lse = _attend(
-        (q, k, v), (ring, ulysses), (rings, heads), (q.shape[1] * heads * rings,), False, softmax_scale,
-        causal, window_size, softcap, zigzag,
-    )  # fmt: skip
+    lengths = (q.shape[1] * heads * rings,)
+    options = (softmax_scale, causal, window_size, softcap, zigzag)
+    out, lse = _attend((q, k, v), (ring, ulysses), (rings, heads), lengths, False, *options)
     return (out, lse) if return_lse else out
 
 
@@ -210,10 +209,8 @@ def context_parallel_attn_varlen_func(
                 f"{name}: got shape {x.shape}, expected ({rows}, nhead, hdim): a device's rows of sequences "
                 f"of lengths {list(lengths)}, as local_rows puts them"
             )
-    out, lse = _attend(
-        (q, k, v), (ring, ulysses), (rings, heads), lengths, True, softmax_scale, causal, window_size,
-        softcap, zigzag,
-    )  # fmt: skip
+    options = (softmax_scale, causal, window_size, softcap, zigzag)
+    out, lse = _attend((q, k, v), (ring, ulysses), (rings, heads), lengths, True, *options)
     return (out, lse) if return_lse else out
 
 

@@ -283,7 +283,8 @@ _REFUSALS: list[Any] = [
         {"cache_dtype": other_fp8()},
         {},
         UnsupportedError,
-        f"cache->dtype = {CATALOGUE_TYPES[other_fp8()]}, cache->k_vector = 0: no bf16 kernel of this build",
+        f"cache->dtype = {CATALOGUE_TYPES[other_fp8()]}, cache->k_vector = 0: no bf16 kernel "
+        "of this build for",
     ),
 ]
 
