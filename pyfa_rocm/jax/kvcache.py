@@ -92,7 +92,7 @@ def flash_attn_with_kvcache(
     rotary_interleaved : bool
         Whether elements 2 i and 2 i + 1 are a pair; else i and i + rotary_dim / 2.
     num_splits : int
-        Parts that the keys of a sequence are dealt to, at most 128; 0: the library's choice.
+        Parts into which the keys of a sequence are divided, at most 128; 0: the library's choice.
     return_softmax_lse : bool
         Whether to return the log-sum-exp too.
     kv_indptr, kv_indices : array, int32 (batch + 1) and (indices), optional
