@@ -104,8 +104,9 @@ class Arrays(ProblemArrays):
         rows = p.seqlen * (self.batch if p.packed else 1)
         shape = Problem(
             *(1 if p.packed else self.batch, p.nhead, p.nhead // p.group, rows, p.hdim),
-            p.mask == "causal", p.dtype,
-        )  # fmt: skip
+            p.mask == "causal",
+            p.dtype,
+        )
         super().__init__(shape)
         starts = np.arange(self.batch + 1, dtype=np.int32) * p.seqlen
         self.starts = DeviceArray.from_numpy(starts) if p.packed else None

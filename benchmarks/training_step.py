@@ -50,8 +50,14 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
-    add("--backends", nargs=2, choices=BACKENDS, default=["pyfa_rocm", "sdpa"], metavar=("A", "B"),
-        help=f"any two of {', '.join(BACKENDS)}; ratios are of A to B (default: pyfa_rocm sdpa)")  # fmt: skip
+    add(
+        "--backends",
+        nargs=2,
+        choices=BACKENDS,
+        default=["pyfa_rocm", "sdpa"],
+        metavar=("A", "B"),
+        help=f"any two of {', '.join(BACKENDS)}; ratios are of A to B (default: pyfa_rocm sdpa)",
+    )
     add("--preset", choices=tuple(PRESETS), help="default: `default` on a card, else `tiny`")
     for name in OVERRIDES:
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=f"instead of the preset's {name}")

@@ -327,9 +327,14 @@ class DeviceArray:
         except (TypeError, ValueError, LookupError) as error:
             raise BufferError(f"max_version: got {max_version!r}, expected two integers") from error
         return dlpack.make_capsule(
-            self.data, self.shape, self.strides, self.layout.dtype, self.device,
-            max_version=version, owner=self._owner(),
-        )  # fmt: skip
+            self.data,
+            self.shape,
+            self.strides,
+            self.layout.dtype,
+            self.device,
+            max_version=version,
+            owner=self._owner(),
+        )
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

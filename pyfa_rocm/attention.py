@@ -174,12 +174,17 @@ def flash_attn_func(
             v_descale=v_descale, return_lse=return_lse, kernel=kernel,
         )  # fmt: skip
         plan = make(
-            _plans, key,
+            _plans,
+            key,
             Call(
-                q=q.layout, k=k.layout, v=v.layout, out=None if to is None else to.layout, options=options,
+                q=q.layout,
+                k=k.layout,
+                v=v.layout,
+                out=None if to is None else to.layout,
+                options=options,
                 arrays={} if optional is None else optional.layouts(),
             ),
-        )  # fmt: skip
+        )
     if plan.direct:
         return run(plan, q, k, v, out, to, optional, handle)
     return run_on_device(plan, q, k, v, out, to, optional, handle)

@@ -250,10 +250,17 @@ def _may_be_written(name: str, array: _Array, handle: int) -> None:
 
 
 def _run(
-    arrays: dict[str, Any], options: Options, gradients: dict[str, Any], grad_dtype: str | None,
-    accumulate: bool, deterministic: bool, kernel: int, stream: Any,
-    sequences: dict[str, Any] | None = None, **lengths: int,
-) -> tuple[Any, ...]:  # fmt: skip
+    arrays: dict[str, Any],
+    options: Options,
+    gradients: dict[str, Any],
+    grad_dtype: str | None,
+    accumulate: bool,
+    deterministic: bool,
+    kernel: int,
+    stream: Any,
+    sequences: dict[str, Any] | None = None,
+    **lengths: int,
+) -> tuple[Any, ...]:
     """Check, allocate, launch, and return the gradients."""
     accumulate, deterministic = truth("accumulate", accumulate), truth("deterministic", deterministic)
     kernel = to_integer("kernel", kernel)

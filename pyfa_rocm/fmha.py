@@ -15,14 +15,32 @@ from pyfa_rocm._runtime import hip, library
 from pyfa_rocm.device import stream_handle
 
 __all__ = [
-    "KernelInfo", "fmha_bwd", "fmha_bwd_kernel", "fmha_bwd_prepare", "fmha_bwd_supported",
-    "fmha_bwd_workspace_bytes", "fmha_decode", "fmha_decode_kernel", "fmha_decode_prepare",
-    "fmha_decode_supported", "fmha_decode_workspace_bytes", "fmha_fwd", "fmha_fwd_kernel",
-    "fmha_fwd_prepare", "fmha_fwd_supported", "fmha_fwd_workspace_bytes", "fmha_kv_append",
-    "fmha_kv_append_kernel", "fmha_kv_append_prepare", "fmha_kv_append_supported", "fmha_merge",
-    "fmha_merge_kernel", "fmha_merge_prepare",
-    "fmha_merge_supported", "fmha_prepare",
-]  # fmt: skip
+    "KernelInfo",
+    "fmha_bwd",
+    "fmha_bwd_kernel",
+    "fmha_bwd_prepare",
+    "fmha_bwd_supported",
+    "fmha_bwd_workspace_bytes",
+    "fmha_decode",
+    "fmha_decode_kernel",
+    "fmha_decode_prepare",
+    "fmha_decode_supported",
+    "fmha_decode_workspace_bytes",
+    "fmha_fwd",
+    "fmha_fwd_kernel",
+    "fmha_fwd_prepare",
+    "fmha_fwd_supported",
+    "fmha_fwd_workspace_bytes",
+    "fmha_kv_append",
+    "fmha_kv_append_kernel",
+    "fmha_kv_append_prepare",
+    "fmha_kv_append_supported",
+    "fmha_merge",
+    "fmha_merge_kernel",
+    "fmha_merge_prepare",
+    "fmha_merge_supported",
+    "fmha_prepare",
+]
 
 
 class KernelInfo(NamedTuple):

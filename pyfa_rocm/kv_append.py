@@ -252,9 +252,14 @@ def _rotary(arrays: dict[str, Array], k: Layout, interleaved: bool) -> Rotary | 
     if sin.strides != cos.strides:
         raise InvalidArgumentError(f"rotary_sin: got strides {sin.strides}, expected {cos.strides}")
     return Rotary(
-        cos=arrays["rotary_cos"].address, sin=arrays["rotary_sin"].address, positions=cos.shape[0],
-        stride_position=cos.strides[0], dim=2 * cos.shape[1], dtype=cos.dtype, interleaved=bool(interleaved),
-    )  # fmt: skip
+        cos=arrays["rotary_cos"].address,
+        sin=arrays["rotary_sin"].address,
+        positions=cos.shape[0],
+        stride_position=cos.strides[0],
+        dim=2 * cos.shape[1],
+        dtype=cos.dtype,
+        interleaved=bool(interleaved),
+    )
 
 
 def _cache(arrays: dict[str, Array], batch: int, k: Layout, hdim_v: int, scale_per_page: bool) -> Cache:

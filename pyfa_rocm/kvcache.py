@@ -147,16 +147,30 @@ def flash_attn_with_kvcache(
     """
     handle = stream_for(stream, q)
     options = Options(
-        softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap, kernel=kernel,
-        alibi_slopes=alibi_slopes, return_lse=return_softmax_lse,
-    )  # fmt: skip
+        softmax_scale=softmax_scale,
+        causal=causal,
+        window_size=window_size,
+        softcap=softcap,
+        kernel=kernel,
+        alibi_slopes=alibi_slopes,
+        return_lse=return_softmax_lse,
+    )
     require_new(k, v, rotary_cos, rotary_sin, cache_seqlens, cu_seqlens_q)
     given = {
-        "q": q, "k_cache": k_cache, "v_cache": v_cache, "block_table": block_table, "kv_indptr": kv_indptr,
-        "kv_indices": kv_indices, "cache_batch_idx": cache_batch_idx, "cache_leftpad": cache_leftpad,
-        "alibi_slopes": alibi_slopes, "sinks": sinks, "k_scale": k_scale, "v_scale": v_scale,
+        "q": q,
+        "k_cache": k_cache,
+        "v_cache": v_cache,
+        "block_table": block_table,
+        "kv_indptr": kv_indptr,
+        "kv_indices": kv_indices,
+        "cache_batch_idx": cache_batch_idx,
+        "cache_leftpad": cache_leftpad,
+        "alibi_slopes": alibi_slopes,
+        "sinks": sinks,
+        "k_scale": k_scale,
+        "v_scale": v_scale,
         "cu_seqlens_q": cu_seqlens_q,
-    }  # fmt: skip
+    }
     arrays = {
         name: to_read(array, name, handle)
         for name, array in given.items()
@@ -318,9 +332,15 @@ def _seqlen_new(new: list[Array]) -> int:
 
 
 def _append(
-    q: Array, arrays: dict[str, Array], new: list[Array], rotary: dict[str, Any], cached: CachedOptions, *,
-    at_places: bool, handle: int,
-) -> None:  # fmt: skip
+    q: Array,
+    arrays: dict[str, Array],
+    new: list[Array],
+    rotary: dict[str, Any],
+    cached: CachedOptions,
+    *,
+    at_places: bool,
+    handle: int,
+) -> None:
     """Store the new tokens, and write q, rotated if there is rotary, to that of `arrays`.
 
     Queries go with the keys if there are as many, and stand where these do. They are `at_places` of their

@@ -106,10 +106,8 @@ def flash_attn_qkvpacked_func(
     """
     handle = stream_for(stream, qkv)
     q, k, v = _unpack(qkv, "qkv", "(batch, seqlen, 3, nhead, hdim)", handle)
-    return flash_attn_func(
-        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs, out=out, stream=handle, **ours,
-    )  # fmt: skip
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    return flash_attn_func(q, k, v, *options, return_attn_probs, out=out, stream=handle, **ours)
 
 
 @spelled_out
@@ -167,10 +165,8 @@ def flash_attn_kvpacked_func(
     """
     handle = stream_for(stream, q)
     k, v = _unpack(kv, "kv", "(batch, seqlen, 2, nhead, hdim)", handle)
-    return flash_attn_func(
-        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs, out=out, stream=handle, **ours,
-    )  # fmt: skip
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    return flash_attn_func(q, k, v, *options, return_attn_probs, out=out, stream=handle, **ours)
 
 
 @spelled_out
@@ -233,11 +229,10 @@ def flash_attn_varlen_qkvpacked_func(
     """
     handle = stream_for(stream, qkv)
     q, k, v = _unpack(qkv, "qkv", "(total, 3, nhead, hdim)", handle)
-    return flash_attn_varlen_func(
-        q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
-        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, seqused_q=seqused_q,
-        seqused_k=seqused_k, out=out, stream=handle, **ours,
-    )  # fmt: skip
+    lengths = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    options = (*lengths, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    given: dict[str, Any] = {"seqused_q": seqused_q, "seqused_k": seqused_k, "out": out, "stream": handle}
+    return flash_attn_varlen_func(q, k, v, *options, deterministic, return_attn_probs, **given, **ours)
 
 
 @spelled_out
@@ -304,8 +299,7 @@ def flash_attn_varlen_kvpacked_func(
     """
     handle = stream_for(stream, q)
     k, v = _unpack(kv, "kv", "(total, 2, nhead, hdim)", handle)
-    return flash_attn_varlen_func(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal,
-        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, seqused_q=seqused_q,
-        seqused_k=seqused_k, out=out, stream=handle, **ours,
-    )  # fmt: skip
+    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    options = (*lengths, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    given: dict[str, Any] = {"seqused_q": seqused_q, "seqused_k": seqused_k, "out": out, "stream": handle}
+    return flash_attn_varlen_func(q, k, v, *options, deterministic, return_attn_probs, **given, **ours)

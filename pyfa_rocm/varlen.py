@@ -132,10 +132,16 @@ def flash_attn_varlen_func(
             return_attn_probs=return_attn_probs,
         )  # fmt: skip
         arrays = {
-            "q": q, "k_cache": k, "v_cache": v, "block_table": block_table, "cu_seqlens_q": cu_seqlens_q,
-            "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q, "cache_seqlens": seqused_k,
+            "q": q,
+            "k_cache": k,
+            "v_cache": v,
+            "block_table": block_table,
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "cache_seqlens": seqused_k,
             "alibi_slopes": alibi_slopes,
-        }  # fmt: skip
+        }
         return _attend_paged(arrays, max_seqlen_q, max_seqlen_k, options, out, handle)
     optional = OptionalArguments(handle)
     optional.add("cu_seqlens_q", cu_seqlens_q)

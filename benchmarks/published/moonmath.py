@@ -85,27 +85,40 @@ class TailSplit:
 
 class _Transpose(ctypes.Structure):
     _fields_ = (
-        ("v", ctypes.c_uint64), ("out", ctypes.c_uint64),
-        ("seqlen", ctypes.c_int32), ("heads", ctypes.c_int32),
-    )  # fmt: skip
+        ("v", ctypes.c_uint64),
+        ("out", ctypes.c_uint64),
+        ("seqlen", ctypes.c_int32),
+        ("heads", ctypes.c_int32),
+    )
 
 
 class _Forward(ctypes.Structure):
     _fields_ = (
-        ("q", ctypes.c_uint64), ("k", ctypes.c_uint64), ("v", ctypes.c_uint64), ("out", ctypes.c_uint64),
-        ("seqlen_q", ctypes.c_int32), ("seqlen_k", ctypes.c_int32),
-        ("scale", ctypes.c_float), ("heads", ctypes.c_int32),
-        ("skips", ctypes.c_uint64 * 3), ("threshold", ctypes.c_float), ("phase", ctypes.c_int32),
-        ("parts", ctypes.c_uint64), ("blocks", ctypes.c_int32), ("ways", ctypes.c_int32),
+        ("q", ctypes.c_uint64),
+        ("k", ctypes.c_uint64),
+        ("v", ctypes.c_uint64),
+        ("out", ctypes.c_uint64),
+        ("seqlen_q", ctypes.c_int32),
+        ("seqlen_k", ctypes.c_int32),
+        ("scale", ctypes.c_float),
+        ("heads", ctypes.c_int32),
+        ("skips", ctypes.c_uint64 * 3),
+        ("threshold", ctypes.c_float),
+        ("phase", ctypes.c_int32),
+        ("parts", ctypes.c_uint64),
+        ("blocks", ctypes.c_int32),
+        ("ways", ctypes.c_int32),
         ("order", ctypes.c_uint64),
-    )  # fmt: skip
+    )
 
 
 class _Merge(ctypes.Structure):
     _fields_ = (
-        ("out", ctypes.c_uint64), ("seqlen", ctypes.c_int32), ("heads", ctypes.c_int32),
+        ("out", ctypes.c_uint64),
+        ("seqlen", ctypes.c_int32),
+        ("heads", ctypes.c_int32),
         ("parts", ctypes.c_uint64),
-    )  # fmt: skip
+    )
 
 
 _Launch = tuple[ctypes.c_void_p, tuple[int, int, int], int, ctypes.Structure]

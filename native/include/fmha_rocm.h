@@ -16,21 +16,21 @@
  *    calls are FMHA_HIP_ERROR: start it by spawn or exec, or fork before the first call.
  *  - Workspace. A call that needs device memory for intermediate results takes it from
  *    the caller: the params have a pointer and a size, and a function of the family says
- *    how many bytes it takes. fmha_fwd asks for one where workgroups share the keys of
- *    long sequences of few heads, and without one does without, more slowly.
+ *    how many bytes it takes. fmha_fwd also runs without one, more slowly where workgroups
+ *    could share the keys of long sequences of few heads.
  *  - Graphs. Once the kernel that a call needs is loaded, by fmha_fwd_prepare or by an
  *    earlier call, the call asks HIP for the current device and for the owner of each
  *    tensor's memory, enqueues its launch, and does nothing else: it allocates nothing,
  *    takes no lock, and is legal while the stream is being captured. It then accepts
  *    memory of a captured hipMallocAsync, which ROCm reports as device 0's. Features, head
- *    dims, lengths, batch and heads decide which kernel it is; fmha_fwd_kernel tells.
+ *    dims, lengths, batch and heads decide which kernel that is; fmha_fwd_kernel names it.
  *  - Errors. A function that returns fmha_status either returns FMHA_OK or has done nothing: no launch, no
- *    write. There is one exception: of a call of several steps (step_count of fmha_kernel_info) HIP may refuse
- *    a later one, after the first. The steps before it are then enqueued, and what the call writes, and its
- *    workspace, may hold anything; that is FMHA_HIP_ERROR, and the message says so.
+ *    write. There is one exception: a call may have several steps (step_count of fmha_kernel_info), and HIP may
+ *    refuse one after the first. The steps before it are then enqueued, and the call's outputs and workspace may
+ *    hold anything. The call returns FMHA_HIP_ERROR, and the message says so.
  *    fmha_last_error() says what was wrong.
- *    A HIP call that failed is reported only here: HIP's own last error is cleared.
- *    HIP reports what a kernel does wrong later.
+ *    The library clears HIP's own last error after a HIP call that failed.
+ *    HIP reports later what a kernel does wrong.
  *  - Memory is what HIP knows: hipMalloc and its kin, managed memory, and host
  *    memory pinned by hipHostMalloc or hipHostRegister. Any other pointer is
  *    FMHA_INVALID_ARGUMENT, and so is memory of another device than the current,
@@ -111,9 +111,9 @@ enum {
   FMHA_BF16 = 2,
   FMHA_FP32 = 3,
   FMHA_FP8_E4M3_FNUZ = 4, /* bias 8, no infinities, no -0; largest 240: the 8-bit float of gfx942 */
-  FMHA_FP8_E4M3_FN = 5    /* OCP's: bias 7, no infinities; largest 448: of gfx950, gfx1200 and gfx1201. A byte
-                             is another number in each, so a call names the one it has, and a device that does
-                             not compute with it refuses it: FMHA_UNSUPPORTED, whose message names the right one */
+  FMHA_FP8_E4M3_FN = 5    /* OCP's: bias 7, no infinities; largest 448: that of gfx950, gfx1200 and gfx1201. A
+                             byte means another number in each type, so a device refuses the type that it does
+                             not compute with: FMHA_UNSUPPORTED, and the message names the right one */
 };
 
 /* The keys that a query sees. Query row i stands at key column i + seqlen_k - seqlen_q
@@ -136,11 +136,11 @@ enum {
  * pointer aligned to 16 bytes. The stride of a dimension of size one is not read; a stride of 0 repeats the
  * same elements, which `o` may not do. fmha_fwd writes only through `o`, `lse` and `randval`, fmha_bwd only
  * through `dq`, `dk`, `dv` and `dbias`.
- * Most kernels count in 32 bits, so these are FMHA_UNSUPPORTED: a stride of 2^31 or more; one head of a
- * sequence (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) of 4 GiB or of 2^31 elements,
- * or, for what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. A plain forward
- * call of gfx942 or gfx950 (no bias, softcap or dropout; head dims to 128) counts in 64: there only 256 rows
- * must be less than 2 GiB. */
+ * Most kernels count in 32 bits, so a call is FMHA_UNSUPPORTED if a stride is 2^31 or more, or if one head of a
+ * sequence is too large: it (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) has to be below
+ * 4 GiB and 2^31 elements. One that is written has to be below 2 GiB, unless 256 divides seqlen and sequences are
+ * not packed. A plain forward call of gfx942 or gfx950 (no bias, softcap or dropout; head dims to 128) counts in
+ * 64 bits: there only 256 rows must be less than 2 GiB. */
 typedef struct fmha_tensor {
   void* data;
   int64_t stride_batch;
@@ -151,7 +151,7 @@ typedef struct fmha_tensor {
 /* The log-sum-exp of each softmax row: float32 (batch, nhead_q, seqlen_q), natural logarithm, of the
  * scaled and masked scores. Element (b, h, s) is at data[b * stride_batch + h * stride_head + s].
  * data NULL: not wanted, and the strides are not read. data is aligned to 4 bytes. Strides are below
- * 2^31, but for the plain forward call that fmha_tensor names. */
+ * 2^31, except in the plain forward call that fmha_tensor names. */
 typedef struct fmha_lse {
   float* data;
   int64_t stride_batch;
@@ -196,10 +196,10 @@ typedef struct fmha_bias_grad {
 
 /* Bits of a call's flags. */
 enum {
-  /* HIP is not asked which device the pointers belong to, which takes up to 16 queries a call. For callers
-   * that know that the current device can access them, such as adapters that have asked their framework; any
-   * other pointer is then a GPU fault. Also for memory that ROCm reports as device 0's, whichever device it
-   * is on: imported from another API, or of another HSA client. */
+  /* The call does not ask HIP which device the pointers belong to, which takes up to 16 queries. Set it if you
+   * know that the current device can access them, as an adapter does that has asked its framework; any other
+   * pointer is then a GPU fault. Set it also for memory that is imported from another API or belongs to another
+   * HSA client, which ROCm reports as device 0's, whichever device it is on. */
   FMHA_NO_MEMORY_CHECK = 1
 };
 
@@ -248,7 +248,7 @@ typedef struct fmha_fwd_params {
    * (batch + 1), not decreasing, from 0. Sequence b has the rows cu_seqlens_q[b] up to cu_seqlens_q[b + 1] of
    * q and o. Then q and o are (total_q, nhead, hdim), k and v are (total_k, nhead, hdim), and lse is
    * (nhead_q, total_q); no stride_batch is read. seqlen_q and seqlen_k are upper bounds of the lengths
-   * (flash-attention's max_seqlen): of a longer sequence, which the library cannot see, only the first rows
+   * (flash-attention's max_seqlen): only the first rows of a longer sequence, which the library cannot see,
    * count. A window's side is compared with seqlen_k. */
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;
@@ -291,9 +291,9 @@ typedef struct fmha_bwd_params {
   uint32_t struct_size; /* sizeof(fmha_bwd_params) */
   fmha_dtype grad_dtype; /* of dq, dk, dv and dbias; 0: dtype of fwd, or FMHA_FP32 */
   /* The forward call: the same struct, with o and lse as it wrote them, which are only read here. lse is
-   * required. They may also be those of several partial passes over the keys, merged, as ring attention has
-   * them: P is exp(score - lse), whatever keys lse is of. seqlen_q and seqlen_k bound the lengths of packed
-   * sequences also here. kernel, randval, workspace, workspace_bytes and flags are not looked at. */
+   * required. Both may also be merged from several passes over parts of the keys, as in ring attention: P is
+   * exp(score - lse), whichever keys lse counts. seqlen_q and seqlen_k bound the lengths of packed sequences here
+   * too. kernel, randval, workspace, workspace_bytes and flags are not looked at. */
   const fmha_fwd_params* fwd;
   fmha_tensor dout; /* (batch, seqlen_q, nhead_q, hdim_v) of o's dtype: the gradient of O */
   fmha_tensor dq;   /* (batch, seqlen_q, nhead_q, hdim_q), written */
@@ -326,7 +326,7 @@ enum {
 /* Keys or values of a cache: (pages, page_size, nhead_k, hdim) with a contiguous last dimension. Strides are in
  * elements, of any order and size, so that (batch, seqlen, head), (batch, head, seqlen) and blocks that hold keys
  * and values side by side all fit. Address and strides are aligned to 16 bytes; fmha_kv_append takes an 8-bit type's
- * aligned to 8. A vectorised cache lies otherwise: see k_vector of fmha_cache. */
+ * aligned to 8. k_vector of fmha_cache describes the layout of a vectorised cache. */
 typedef struct fmha_cache_tensor {
   void* data;
   int64_t stride_page;  /* or of a batch element */
@@ -334,7 +334,7 @@ typedef struct fmha_cache_tensor {
   int64_t stride_head;
 } fmha_cache_tensor;
 
-/* Scales of an 8-bit cache. An element stands for itself times the scale of its (page or sequence, head), float32 at
+/* Scales of an 8-bit cache: factors on the elements of (page or sequence i, head h), float32 at
  * data[i * stride_page + h * stride_head], device memory; finite, above 0. Strides of 0 share one. data NULL: 1. */
 typedef struct fmha_cache_scale {
   const float* data;
@@ -350,14 +350,14 @@ typedef struct fmha_cache {
   uint32_t struct_size; /* sizeof(fmha_cache) */
   fmha_dtype dtype;     /* of the keys and values */
   fmha_cache_tensor k;  /* (pages, page_size, nhead_k, hdim_q) */
-  fmha_cache_tensor v;  /* (pages, page_size, nhead_k, hdim_v); of fmha_decode its memory may be a
-                           part of that of k */
-  int64_t pages;        /* that there are: an entry of a list is below it. Without pages: batch elements */
+  fmha_cache_tensor v;  /* (pages, page_size, nhead_k, hdim_v); for fmha_decode it may lie in the memory
+                           of k */
+  int64_t pages;        /* how many there are: entries of a list are below it. Without pages: batch elements */
   int64_t page_size;    /* tokens: a power of two from 1. Without pages: tokens of a batch element, any number;
                            with slots, which need no list: any number, and a multiple of v_vector */
   const int32_t* block_table; /* device memory, int32 (batch, max_pages): the pages of each sequence, in order */
   int64_t stride_block_table; /* from one sequence to the next */
-  int64_t max_pages;          /* of a sequence */
+  int64_t max_pages;          /* entries of a sequence */
   const int32_t* kv_indptr;   /* device memory, int32 (batch + 1): sequence b has the pages kv_indices[kv_indptr[b]]
                                  up to kv_indices[kv_indptr[b + 1] - 1] */
   const int32_t* kv_indices;  /* device memory, int32 (indices) */
@@ -367,10 +367,10 @@ typedef struct fmha_cache {
   fmha_cache_scale k_scale;       /* FP8 only */
   fmha_cache_scale v_scale;
   int32_t scale_per_page;         /* 1: scales are by page; 0: by sequence of the call */
-  /* A vectorised cache, of pages only, as servers lay it out for loads of 16 bytes. 0, 0: it is none. In each page
-   * and head, keys are (hdim_q / k_vector, page_size, k_vector), and values (page_size / v_vector, hdim_v, v_vector),
-   * without gaps. k_vector is 16 bytes of elements, and hdim_q a multiple of it; v_vector a power of two from 8 up to
-   * page_size, which it may be. fmha_decode takes pages of less than 2^31 elements a head. */
+  /* A vectorised cache, which servers lay out for loads of 16 bytes; only with pages. 0, 0: not vectorised. In each
+   * page and head, keys are (hdim_q / k_vector, page_size, k_vector), and values (page_size / v_vector, hdim_v,
+   * v_vector), without gaps. k_vector is 16 bytes of elements, and hdim_q a multiple of it; v_vector is a power of
+   * two, at least 8 and at most page_size. fmha_decode takes pages of less than 2^31 elements a head. */
   int32_t k_vector;
   int32_t v_vector;
   uint32_t reserved;              /* must be 0 */
@@ -381,10 +381,10 @@ typedef struct fmha_decode_params {
   uint32_t struct_size; /* sizeof(fmha_decode_params) */
   int32_t kernel;       /* as in fmha_fwd_params, of fmha_decode_kernel's candidates */
   /* The attention, by the forward call's own struct: dtype, sizes, softmax_scale, mask, q, o, lse, softcap
-   * and alibi_slopes mean what they mean there. seqlen_q and seqlen_k are the largest lengths; with
-   * cu_seqlens_q the queries are packed, so that sequences that decode one token and such that begin share a
-   * call. seqused_k has the tokens of each sequence in the cache, those of the queries included; NULL: the
-   * differences of cu_seqlens_k, which only packed queries have beside them, or seqlen_k. k, v, kernel,
+   * and alibi_slopes mean what they mean there. seqlen_q and seqlen_k are the largest lengths. With
+   * cu_seqlens_q the queries are packed, so that one call serves sequences that decode a token and sequences that
+   * begin. seqused_k has the tokens of each sequence in the cache, those of the queries included. NULL: the
+   * differences of cu_seqlens_k, which is allowed only with packed queries, or else seqlen_k. k, v, kernel,
    * randval, workspace, workspace_bytes and flags are not looked at. */
   const fmha_fwd_params* fwd;
   const fmha_cache* cache;
@@ -392,10 +392,11 @@ typedef struct fmha_decode_params {
                                no keys. NULL: none */
   const float* sinks;       /* device memory, float32 (nhead_q): a logit of each query head that takes part in
                                the softmax and has no value. NULL: none */
-  int32_t num_splits;       /* parts that the keys of a sequence are dealt to, at most 128; 0: the library's
-                               choice */
-  int32_t seqlen_new;       /* is added to each of seqused_k or of cu_seqlens_k's lengths: of tokens that an
-                               fmha_kv_append before on the stream adds. fwd->seqlen_k bounds the sums */
+  int32_t num_splits;       /* parts into which the keys of a sequence are divided, at most 128; 0: the
+                               library's choice */
+  int32_t seqlen_new;       /* tokens that an earlier fmha_kv_append on the stream adds to each sequence: the call
+                               adds this to each length of seqused_k or cu_seqlens_k. fwd->seqlen_k bounds the
+                               sums */
   fmha_lse_base lse_base;   /* of fwd->lse */
   uint32_t reserved;        /* must be 0 */
   void* workspace;          /* as in fmha_fwd_params; fmha_decode_workspace_bytes says how much */
@@ -422,7 +423,7 @@ typedef struct fmha_kv_append_params {
   uint32_t struct_size; /* sizeof(fmha_kv_append_params) */
   fmha_dtype dtype;     /* of q, k and v: FMHA_FP16 or FMHA_BF16; required */
   int64_t batch;        /* at most 65535; if batch or seqlen is 0 the call does nothing */
-  int64_t seqlen;       /* new tokens of a sequence; of packed ones the most: tokens beyond it are left out */
+  int64_t seqlen;       /* new tokens of a sequence, or the most of a packed one: tokens beyond it are left out */
   int64_t total;        /* rows of q, k and v; read only with cu_seqlens */
   int64_t nhead_q;      /* read only with q */
   int64_t nhead_k;      /* required, as are the head dims, which are multiples of 8 */
@@ -436,13 +437,13 @@ typedef struct fmha_kv_append_params {
   const int32_t* cu_seqlens; /* device memory, int32 (batch + 1), as cu_seqlens_q of fmha_fwd; NULL: not packed */
   const int32_t* seqused_k;  /* device memory, int32 (batch): tokens in the cache before the call, which the new ones
                                 follow. Not written: the caller adds to it. NULL: 0 */
-  const void* slots;     /* device memory (batch, seqlen) or (total), contiguous: token number slots[t] % page_size of
-                            page slots[t] / page_size gets it; below 0: its key and value are not stored. The
-                            cache's lists and seqused_k do not matter then. NULL: by them */
+  const void* slots;     /* device memory (batch, seqlen) or (total), contiguous: token t is stored at place
+                            slots[t] % page_size of page slots[t] / page_size; below 0: its key and value are not
+                            stored. The cache's lists and seqused_k are then ignored. NULL: they say where */
   const void* positions; /* likewise: the position of each token, for rotary. NULL: its place in the sequence,
                             seqused_k and those before it in the call */
   int32_t slots_int64;     /* 1: slots are int64; 0: int32 */
-  int32_t positions_int64; /* the same of positions */
+  int32_t positions_int64; /* the same for positions */
   fmha_rotary rotary;
   const fmha_cache* cache; /* NULL only without k and v. Its dtype is that of the call, or FP8: an element is then
                               divided by its scale, rounded, and limited to +- the type's largest number. No two
@@ -472,30 +473,30 @@ typedef struct fmha_lse_parts {
   int64_t stride_head;
 } fmha_lse_parts;
 
-/* Arguments of fmha_merge: one output and LSE of those of attention over disjoint sets of keys,
+/* Arguments of fmha_merge: outputs and LSEs of attention over disjoint sets of keys become one,
  * O = sum_i exp(LSE_i - LSE) * O_i, LSE = log(sum_i exp(LSE_i)). Packed sequences are one batch of all their
  * rows, LSEs (nhead, total); LSEs that lie (total, nhead) are a batch of `total` with seqlen 1. */
 typedef struct fmha_merge_params {
   uint32_t struct_size; /* sizeof(fmha_merge_params) */
   fmha_dtype dtype;     /* of o_parts: FMHA_FP32, FMHA_FP16 or FMHA_BF16; required */
-  fmha_dtype o_dtype;   /* of o; 0: as dtype. FMHA_FP32 is made of any parts, the others of their own or of
-                           FMHA_FP32 */
+  fmha_dtype o_dtype;   /* of o; 0: as dtype. Any parts can give FMHA_FP32; FMHA_FP16 and FMHA_BF16 need parts of
+                           the same type or of FMHA_FP32 */
   fmha_lse_base lse_base;   /* of lse_parts and of lse */
   int64_t parts;            /* 1 or more */
   int64_t batch;            /* if any of batch, seqlen and nhead is 0, the call does nothing */
   int64_t seqlen;
   int64_t nhead;            /* their product, the number of rows, is below 2^26 */
   int64_t hdim;             /* a multiple of 8; required */
-  fmha_parts o_parts;       /* what is of a part whose lse is -inf, or so far below the largest that it weighs
-                               nothing, is not read */
+  fmha_parts o_parts;       /* a row whose lse is -inf, or so far below the largest that it weighs nothing, is
+                               not read */
   fmha_lse_parts lse_parts; /* -inf: the part is empty. +inf: it outweighs all others; several such are averaged.
                                NaN makes the row NaN */
   fmha_tensor o;            /* (batch, seqlen, nhead, hdim), written; like o of fmha_fwd, but strides may be
                                2^31 and more. A row whose parts are all empty is 0 */
   fmha_lse lse;             /* (batch, nhead, seqlen), written if data is set. A row whose parts are all empty
                                has -inf, never NaN */
-  int32_t accumulate;       /* 1: o and lse, which is then required, hold one more part, and the result takes
-                               its place: "in place". 0: they are only written */
+  int32_t accumulate;       /* 1: o and lse hold one more part, and the result replaces it; lse is then required.
+                               0: they are only written */
   int32_t kernel;           /* as in fmha_fwd_params, of fmha_merge_kernel's candidates */
   uint64_t flags;           /* FMHA_NO_MEMORY_CHECK, or 0 */
 } fmha_merge_params;
@@ -545,17 +546,20 @@ enum {
 /* Version of the library loaded, "major.minor.patch". Never NULL. */
 const char* fmha_version(void);
 
-/* Returns what this library was built with, as a JSON object: "version", "archs", "kernel_set", "kernel_filter" (""
- * unless only part of the set was built), "compiler", "ck_version", "known_archs" (an object: by arch,
- * whether built for or not, wave_size, cus_per_multiprocessor, the compute units that HIP counts as one, dtypes,
- * matrix and matrix_flushes, the types whose subnormal numbers its matrix unit takes for 0), "kernels" (an
- * array: name, arch, family, origin, set, dtype, sha256, code_object, the index of the ELF it is in; of the
- * family fwd also o_dtype, hdim_q, hdim_v, hdim_step, group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n; of the family bwd, which does any
- * mask, lengths and packed sequences, hdim_q, hdim_v, hdim_step, alibi, bias, softcap, dropout, optional (whether
- * these may be absent), pipeline, tile_m and tile_n; of bwd_parts, the small kernels around those, kind; of decode
- * hdim_q, hdim_v, hdim_step, tile_m and tile_n; of merge o_dtype, and of kv_append, where it is the cache's) and
- * "code_objects" (an array: name, arch, sha256, bytes, packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
- * hdim_step, unless that is 0. Never NULL. */
+/* Returns what this library was built with, as a JSON object. Never NULL. It has "version", "archs", "kernel_set",
+ * "kernel_filter" ("" unless only part of the set was built), "compiler", "ck_version", and
+ *
+ *  - "known_archs", an object: for each arch, whether built for or not, wave_size, cus_per_multiprocessor (the compute
+ *    units that HIP counts as one), dtypes, matrix, and matrix_flushes (the types whose subnormal numbers its matrix
+ *    unit takes for 0);
+ *  - "kernels", an array: name, arch, family, origin, set, dtype, sha256, and code_object, the index of its ELF in
+ *    "code_objects". The families have more: fwd o_dtype, hdim_q, hdim_v, hdim_step, group, mask, pad, bias, softcap,
+ *    dropout, pipeline, tile_m and tile_n; bwd, which does any mask, lengths and packed sequences, hdim_q, hdim_v,
+ *    hdim_step, alibi, bias, softcap, dropout, optional (whether these may be absent), pipeline, tile_m and tile_n;
+ *    bwd_parts, the small kernels around those, kind; decode hdim_q, hdim_v, hdim_step, tile_m and tile_n; merge
+ *    o_dtype; kv_append o_dtype, which is the cache's. hdim_q and hdim_v are those of a kernel's tile: it also serves
+ *    smaller multiples of hdim_step, unless that is 0;
+ *  - "code_objects", an array: name, arch, sha256, bytes, packed_bytes. */
 const char* fmha_build_info(void);
 
 /* Message of the last failure on the calling thread; "" if there was none. Never NULL. Valid until the
@@ -575,11 +579,11 @@ fmha_status fmha_set_hip_runtime(const char* path);
  * fmha_last_error(). Lives as long as the library. */
 const char* fmha_hip_runtime_path(void);
 
-/* Entry `index`, from 0, of the list that this search goes through, in its order, whether or not a runtime is
- * in use; loads nothing. Writes to *source where the entry comes from, and to `path`, an array of path_bytes,
- * its path or name, ended by a zero byte. FMHA_INVALID_ARGUMENT if it does not fit, or if index is negative.
- * Past the last entry *source is FMHA_HIP_NONE and the path is "". $FMHA_HIP_RUNTIME decides by itself if it
- * is set, and mapped files decide if there are any; of the others the first that can be loaded is taken. */
+/* Tells entry `index`, from 0, of the list that this search goes through in order, whether or not a runtime is in
+ * use; loads nothing. Writes to *source where the entry comes from, and to `path`, an array of path_bytes, its path
+ * or name, ended by a zero byte. FMHA_INVALID_ARGUMENT if it does not fit, or if index is negative. Past the last
+ * entry *source is FMHA_HIP_NONE and the path is "". The search takes $FMHA_HIP_RUNTIME if it is set, or else a
+ * mapped file if there is one, or else the first of the others that can be loaded. */
 fmha_status fmha_hip_runtime_search(int32_t index, fmha_hip_source* source, char* path, int64_t path_bytes);
 
 /* Tells whether fmha_fwd would run these arguments on the current device: FMHA_OK, or the status and message
@@ -591,7 +595,7 @@ fmha_status fmha_fwd_supported(const fmha_fwd_params* params);
 /* Like fmha_fwd_supported, but on success also fills *info with the kernel that would run. */
 fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* info);
 
-/* Like fmha_fwd_supported, but on success also writes to *bytes how much workspace the call is faster with:
+/* Like fmha_fwd_supported, but on success also writes to *bytes how much workspace makes the call faster:
  * 0 unless workgroups share the keys of long sequences of few heads. The number depends on the device and on
  * the params, except on the pointers that supported does not look at. */
 fmha_status fmha_fwd_workspace_bytes(const fmha_fwd_params* params, int64_t* bytes);
@@ -625,8 +629,8 @@ fmha_status fmha_bwd_kernel(const fmha_bwd_params* params, fmha_kernel_info* inf
 /* Like fmha_bwd_supported, but on success also writes to *bytes how much workspace the call needs: as
  * fmha_fwd_workspace_bytes. It grows with the number of rows, and with seqlen_k up to eightfold if
  * deterministic; 0 if there is nothing to add up. Only `dbias` of FP16 and BF16 may take seqlen_q * seqlen_k
- * numbers: a float32 copy of it if it is broadcast or accumulated (none of a grad_dtype of FMHA_FP32, unless
- * both), and if it is broadcast and deterministic one for each batch and query head. */
+ * float32 numbers: a copy of it if it is broadcast or accumulated (with a grad_dtype of FMHA_FP32 only if both),
+ * and a copy for each batch and query head if it is broadcast and deterministic. */
 fmha_status fmha_bwd_workspace_bytes(const fmha_bwd_params* params, int64_t* bytes);
 
 /* The memory that fmha_bwd would touch, its workspace aside: as fmha_fwd_extents, but at most 17. Names of what
@@ -652,8 +656,8 @@ fmha_status fmha_decode_supported(const fmha_decode_params* params);
 fmha_status fmha_decode_kernel(const fmha_decode_params* params, fmha_kernel_info* info);
 
 /* Like fmha_decode_supported, but on success also writes to *bytes how much workspace the call needs: as
- * fmha_fwd_workspace_bytes. It is splits * rows of q * nhead_q * (hdim_v + 1) float32 numbers, and 0 for one.
- */
+ * fmha_fwd_workspace_bytes. It is splits * rows of q * nhead_q * (hdim_v + 1) float32 numbers, and 0 for
+ * one split. */
 fmha_status fmha_decode_workspace_bytes(const fmha_decode_params* params, int64_t* bytes);
 
 /* The memory that fmha_decode would touch, its workspace aside: as fmha_fwd_extents. Names of what is in
@@ -673,7 +677,7 @@ fmha_status fmha_decode_prepare(const fmha_decode_params* params);
 fmha_status fmha_decode(const fmha_decode_params* params, void* stream);
 
 /* Tells whether fmha_kv_append would run these arguments on the current device: as fmha_fwd_supported. Here the data of
- * the cache's k and v may be NULL; pointers of q, k and v ask for what they stand for. */
+ * the cache's k and v may be NULL; those of q, k and v say which of them the call has. */
 fmha_status fmha_kv_append_supported(const fmha_kv_append_params* params);
 
 /* Like fmha_kv_append_supported, but on success also fills *info with the kernel that would run. Its tile_m is the
@@ -689,7 +693,7 @@ fmha_status fmha_kv_append_prepare(const fmha_kv_append_params* params);
 
 /* Enqueues, on `stream`, the rotation of new queries and keys and the storing of keys and values in the cache: one
  * launch, without a workspace. Lengths, slots and pages are read on the device, so that a captured graph goes on
- * as sequences grow; that they lie in the cache, the host cannot know. A token for which there is no room is not
+ * as sequences grow; the host cannot check that they lie in the cache. A token for which there is no room is not
  * stored: see "Arrays of the device" above. The kernels are those of native/kernels/hip/decode/kv_append.h. */
 fmha_status fmha_kv_append(const fmha_kv_append_params* params, void* stream);
 
@@ -701,8 +705,8 @@ fmha_status fmha_merge_supported(const fmha_merge_params* params);
  * rows of a workgroup; it has no tile_n, and no pipeline (""). */
 fmha_status fmha_merge_kernel(const fmha_merge_params* params, fmha_kernel_info* info);
 
-/* The memory that fmha_merge would touch: as fmha_fwd_extents. That of the parts is one extent, from the first
- * element of the first to past the last of the last. */
+/* The memory that fmha_merge would touch: as fmha_fwd_extents. The parts are one extent, from the first element of
+ * the first part to past the last element of the last. */
 fmha_status fmha_merge_extents(const fmha_merge_params* params, fmha_extent* extents, int32_t capacity,
                                int32_t* count);
 

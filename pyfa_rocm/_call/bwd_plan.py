@@ -122,8 +122,16 @@ class BwdPlan:
     """
 
     __slots__ = (
-        "_arrays", "_idle", "_places", "asked", "device", "gradients", "packed", "params", "workspace",
-    )  # fmt: skip
+        "_arrays",
+        "_idle",
+        "_places",
+        "asked",
+        "device",
+        "gradients",
+        "packed",
+        "params",
+        "workspace",
+    )
 
     def __init__(self, params: BwdParams, gradients: dict[str, Layout], forward: Call) -> None:
         hip.runtime()

@@ -37,7 +37,7 @@ class Cache:
     dtype : {"float16", "bfloat16", "float8_e4m3fnuz", "float8_e4m3fn"}
         Type of the keys and values.
     pages, page_size : int
-        Pages that there are, and tokens of each, a power of two; without pages batch elements and tokens.
+        Number of pages, and tokens of each, a power of two; without pages batch elements and their tokens.
     k, v : CacheTensor, optional
         The keys and values.
     block_table, stride_block_table, max_pages : int

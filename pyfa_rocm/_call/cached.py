@@ -152,9 +152,14 @@ def cached_call(
     none = Strided(0, 0, 0, 0)
     kernel = fields.pop("kernel", 0)
     fwd = FwdParams(
-        **fields, q=strided(q), k=none, v=none, o=strided(o),
-        lse=None if lse is None else lse_strides(lse), o_dtype=None if o.dtype == q.dtype else o.dtype,
-    )  # fmt: skip
+        **fields,
+        q=strided(q),
+        k=none,
+        v=none,
+        o=strided(o),
+        lse=None if lse is None else lse_strides(lse),
+        o_dtype=None if o.dtype == q.dtype else o.dtype,
+    )
     params = DecodeParams(
         fwd,
         cache,
@@ -300,10 +305,15 @@ def _vectors(k: Layout, v: Layout, other: Layout, new: tuple[int, int] | None) -
                 f"{name}: got strides {layout.strides}, expected a page's head to be contiguous"
             )
     return {
-        "pages": pages, "page_size": page_size, "nhead_k": nhead_k, "hdim_v": hdim_v, "k_vector": vector,
-        "v_vector": tokens, "k": CacheTensor(0, k.strides[0], 0, k.strides[1]),
+        "pages": pages,
+        "page_size": page_size,
+        "nhead_k": nhead_k,
+        "hdim_v": hdim_v,
+        "k_vector": vector,
+        "v_vector": tokens,
+        "k": CacheTensor(0, k.strides[0], 0, k.strides[1]),
         "v": CacheTensor(0, v.strides[0], 0, v.strides[1]),
-    }  # fmt: skip
+    }
 
 
 def _lists(layouts: dict[str, Layout], batch: int, other: Layout) -> tuple[dict[str, Any], int | None]:

@@ -19,9 +19,17 @@ from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [
-    "bias_strides", "check", "lse_strides", "output_dtype", "output_layout", "params_of", "plain_fields",
-    "require_like", "require_output", "strided",
-]  # fmt: skip
+    "bias_strides",
+    "check",
+    "lse_strides",
+    "output_dtype",
+    "output_layout",
+    "params_of",
+    "plain_fields",
+    "require_like",
+    "require_output",
+    "strided",
+]
 
 _UNLIMITED = 2**31 - 1
 
@@ -83,9 +91,14 @@ def params_of(call: Call, checked: Checked) -> tuple[FwdParams, Layout, Layout |
     o = output_layout(call.out, checked.o, call.options.out_dtype, call.q)
     lse = contiguous(checked.lse, "float32", device) if call.options.wants_lse else None
     params = FwdParams(
-        **plain_fields(checked), q=strided(call.q), k=strided(call.k), v=strided(call.v), o=strided(o),
-        lse=None if lse is None else lse_strides(lse), o_dtype=None if o.dtype == call.q.dtype else o.dtype,
-    )  # fmt: skip
+        **plain_fields(checked),
+        q=strided(call.q),
+        k=strided(call.k),
+        v=strided(call.v),
+        o=strided(o),
+        lse=None if lse is None else lse_strides(lse),
+        o_dtype=None if o.dtype == call.q.dtype else o.dtype,
+    )
     return params, o, lse
 
 

@@ -30,9 +30,9 @@ class DecodeParams:
     sinks : int
         Address of float32 (nhead_q): logits without a value; 0: none.
     num_splits : int
-        Parts that the keys are dealt to; 0: the library's choice.
+        Parts into which the keys are divided; 0: the library's choice.
     seqlen_new : int
-        Tokens that are added to each of `fwd.seqused_k`'s lengths, as by an append before on the stream.
+        Tokens that an earlier append on the stream adds to each of `fwd.seqused_k`'s lengths.
     lse_base : int
         0: the LSE is a natural logarithm; 1: to base 2.
     kernel : int

@@ -59,8 +59,8 @@ class KvAppendParams:
     seqused_k : int
         Address of int32 (batch): tokens in the cache before the call; 0: none.
     slots, positions : int
-        Addresses of a number for each token: where it goes, and where it stands for rotary; 0: after
-        seqused_k.
+        Addresses of a number for each token: its place in the cache, and its position for rotary; 0: both
+        follow seqused_k.
     slots_int64, positions_int64 : bool
         Whether these are int64, not int32.
     rotary : Rotary, optional

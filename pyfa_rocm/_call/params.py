@@ -16,9 +16,18 @@ from pyfa_rocm._call.numbers import to_float, to_integer, truth
 from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = [
-    "DTYPES", "FP8", "MASKS", "Bias", "FwdParams", "Keywords", "Lse", "Options", "RandVal", "Strided",
+    "DTYPES",
+    "FP8",
+    "MASKS",
+    "Bias",
+    "FwdParams",
+    "Keywords",
+    "Lse",
+    "Options",
+    "RandVal",
+    "Strided",
     "number_fields",
-]  # fmt: skip
+]
 
 # The C constants behind the names used here.
 DTYPES = {

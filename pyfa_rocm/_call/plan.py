@@ -114,9 +114,16 @@ class Plan:
         self.direct = self.o.device == 0 and hip.has_one_device() and self.s_dmask is None
 
     def launch(
-        self, q: int, k: int, v: int, o: int, lse: int, workspace: int, optional: OptionalArguments | None,
+        self,
+        q: int,
+        k: int,
+        v: int,
+        o: int,
+        lse: int,
+        workspace: int,
+        optional: OptionalArguments | None,
         handle: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Launch on these addresses; the device must be current. lse and workspace are 0 if not wanted."""
         try:
             block = self._idle.pop()

@@ -51,9 +51,17 @@ class Block:
     """
 
     __slots__ = (
-        "address", "capacity", "captured", "device", "lease", "nbytes", "returned", "shared", "used_on",
+        "address",
+        "capacity",
+        "captured",
+        "device",
+        "lease",
+        "nbytes",
+        "returned",
+        "shared",
+        "used_on",
         "written_on",
-    )  # fmt: skip
+    )
 
     def __init__(self, capacity: int, device: int) -> None:
         self.address = self.nbytes = self.returned = 0

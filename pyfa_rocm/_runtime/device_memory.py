@@ -73,10 +73,9 @@ class DeviceMemory:
     most_kept_blocks : int
         Most allocations of HIP's that are kept on a device; half of them are freed when there are more.
     exact : bool or None
-        Whether memory is kept for arrays of exactly its size. True: an access behind an array never hits
-        memory of an earlier one, so that the software device tells of it. False: it also serves arrays that
-        are up to a quarter smaller, so that sizes that are never the same still find some. None, as it is
-        unless it is set: True on the software device, False on a GPU.
+        Whether kept memory serves only arrays of exactly its size. True: an access behind an array never hits
+        memory of an earlier one, so the software device reports it. False: it also serves arrays that are up
+        to a quarter smaller. None, the default: True on the software device, False on a GPU.
     """
 
     def __init__(self) -> None:

@@ -18,16 +18,32 @@ from pyfa_rocm.errors import InvalidArgumentError
 
 CPU, CUDA, ROCM, ROCM_HOST = 1, 2, 10, 11
 _DEVICE_NAMES = {
-    1: "CPU", 2: "CUDA", 3: "CUDA host", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 9: "VPI",
-    10: "ROCm", 11: "ROCm host", 13: "CUDA managed", 14: "oneAPI",
-}  # fmt: skip
+    1: "CPU",
+    2: "CUDA",
+    3: "CUDA host",
+    4: "OpenCL",
+    7: "Vulkan",
+    8: "Metal",
+    9: "VPI",
+    10: "ROCm",
+    11: "ROCm host",
+    13: "CUDA managed",
+    14: "oneAPI",
+}
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 # Types whose name says more than kind and bits: (code, bits) by NumPy's name of them (ml_dtypes).
 _NAMED = {
-    "bool": (6, 8), "bfloat16": (4, 16), "float8_e3m4": (7, 8), "float8_e4m3": (8, 8),
-    "float8_e4m3b11fnuz": (9, 8), "float8_e4m3fn": (10, 8), "float8_e4m3fnuz": (11, 8),
-    "float8_e5m2": (12, 8), "float8_e5m2fnuz": (13, 8), "float8_e8m0fnu": (14, 8),
-}  # fmt: skip
+    "bool": (6, 8),
+    "bfloat16": (4, 16),
+    "float8_e3m4": (7, 8),
+    "float8_e4m3": (8, 8),
+    "float8_e4m3b11fnuz": (9, 8),
+    "float8_e4m3fn": (10, 8),
+    "float8_e4m3fnuz": (11, 8),
+    "float8_e5m2": (12, 8),
+    "float8_e5m2fnuz": (13, 8),
+    "float8_e8m0fnu": (14, 8),
+}
 _NAME_OF = {value: name for name, value in _NAMED.items()}
 _FLAG_READ_ONLY, _FLAG_COPIED = 1, 2
 _OLD, _VERSIONED = b"dltensor", b"dltensor_versioned"
@@ -203,9 +219,15 @@ def _data_type(dtype: str) -> _DataType:
 
 
 def make_capsule(
-    data: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, device: int, *,
-    max_version: tuple[int, int] | None, owner: object,
-) -> object:  # fmt: skip
+    data: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: str,
+    device: int,
+    *,
+    max_version: tuple[int, int] | None,
+    owner: object,
+) -> object:
     """Export device memory as a capsule that keeps `owner` alive until its consumer is done.
 
     If nobody consumes it, it keeps `owner` alive until the next export or allocation after it was dropped.

@@ -20,9 +20,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     modules = {
-        "info": info, "prove": prove, "demo": demo, "bench": bench, "paths": paths, "device": device,
+        "info": info,
+        "prove": prove,
+        "demo": demo,
+        "bench": bench,
+        "paths": paths,
+        "device": device,
         "flash-attn": flash_attn,
-    }  # fmt: skip
+    }
     for name, module in modules.items():
         summary = (module.__doc__ or "").splitlines()[0]
         command = commands.add_parser(name, help=summary, description=summary)

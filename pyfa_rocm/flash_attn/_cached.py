@@ -29,10 +29,19 @@ _NO_GRADIENT = (
 
 @torch.no_grad()
 def attend(
-    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, k: torch.Tensor | None = None,
-    v: torch.Tensor | None = None, out: torch.Tensor | None = None, *, softmax_scale: float | None,
-    causal: bool, window_size: Any, softcap: float, **rest: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    k: torch.Tensor | None = None,
+    v: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    *,
+    softmax_scale: float | None,
+    causal: bool,
+    window_size: Any,
+    softcap: float,
+    **rest: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Call `pyfa_rocm.torch.flash_attn_with_kvcache`; return O and the log-sum-exp.
 
     Tensors that the kernels cannot read are copied: inputs whose rows are not aligned to 16 bytes, or of a

@@ -60,16 +60,9 @@ _Four = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 # On tensors with memory, the operators' arguments being those of the functions below.
 
 
-def _forward(
-    q: Any, k: Any, v: Any, dropout_p: float, softmax_scale: float, causal: bool, window_size_left: int,
-    window_size_right: int, softcap: float, alibi_slopes: Any, return_softmax: bool,
-) -> Any:  # fmt: skip
-    return tuple(
-        extension.fwd(
-            q, k, v, None, alibi_slopes, dropout_p, softmax_scale, causal, window_size_left,
-            window_size_right, softcap, return_softmax,
-        )
-    )  # fmt: skip
+def _forward(q: Any, k: Any, v: Any, *options: Any) -> Any:
+    *numbers, alibi_slopes, return_softmax = options  # from dropout_p to softcap, and those
+    return tuple(extension.fwd(q, k, v, None, alibi_slopes, *numbers, return_softmax))
 
 
 def _varlen_forward(
@@ -79,13 +72,11 @@ def _varlen_forward(
     block_table: Any = None, leftpad_k: Any = None, seqused_k: Any = None, zero_tensors: bool = False,
     num_splits: int = 0,
 ) -> Any:  # fmt: skip
-    return tuple(
-        extension.varlen_fwd(
-            q, k, v, None, cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes,
-            max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, zero_tensors, causal, window_size_left,
-            window_size_right, softcap, return_softmax, None, num_splits,
-        )
-    )  # fmt: skip
+    tensors = (cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes)
+    numbers = (max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, zero_tensors, causal)
+    window = (window_size_left, window_size_right)
+    rest = (*window, softcap, return_softmax, None, num_splits)
+    return tuple(extension.varlen_fwd(q, k, v, None, *tensors, *numbers, *rest))
 
 
 def _backward(
@@ -93,10 +84,9 @@ def _backward(
     dropout_p: float, softmax_scale: float, causal: bool, window_size_left: int, window_size_right: int,
     softcap: float, alibi_slopes: Any, deterministic: bool, rng_state: Any = None,
 ) -> torch.Tensor:  # fmt: skip
-    return extension.bwd(
-        dout, q, k, v, out, softmax_lse, dq, dk, dv, alibi_slopes, dropout_p, softmax_scale, causal,
-        window_size_left, window_size_right, softcap, deterministic, None, rng_state,
-    )[3]  # fmt: skip
+    tensors = (dout, q, k, v, out, softmax_lse, dq, dk, dv, alibi_slopes)
+    numbers = (dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap)
+    return extension.bwd(*tensors, *numbers, deterministic, None, rng_state)[3]
 
 
 def _varlen_backward(
@@ -105,11 +95,10 @@ def _varlen_backward(
     softmax_scale: float, causal: bool, window_size_left: int, window_size_right: int, softcap: float,
     alibi_slopes: Any, deterministic: bool, rng_state: Any = None, zero_tensors: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    return extension.varlen_bwd(
-        dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k, alibi_slopes, max_seqlen_q,
-        max_seqlen_k, dropout_p, softmax_scale, zero_tensors, causal, window_size_left, window_size_right,
-        softcap, deterministic, None, rng_state,
-    )[3]  # fmt: skip
+    tensors = (dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k, alibi_slopes)
+    numbers = (max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, zero_tensors, causal)
+    window = (window_size_left, window_size_right)
+    return extension.varlen_bwd(*tensors, *numbers, *window, softcap, deterministic, None, rng_state)[3]
 
 
 # On tensors without memory, for tracing.
@@ -203,10 +192,8 @@ def _flash_attn_forward(
     return_softmax: bool,
 ) -> _Four:
     """Return (out, softmax_lse, S_dmask, rng_state), as `flash_attn_2_cuda.fwd`."""
-    result: _Four = _wrapped_flash_attn_forward(
-        q, k, v, dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap,
-        alibi_slopes, return_softmax,
-    )  # fmt: skip
+    numbers = (dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap)
+    result: _Four = _wrapped_flash_attn_forward(q, k, v, *numbers, alibi_slopes, return_softmax)
     return result
 
 
@@ -233,11 +220,10 @@ def _flash_attn_varlen_forward(
     num_splits: int = 0,
 ) -> _Four:
     """Return (out, softmax_lse, S_dmask, rng_state), as `flash_attn_2_cuda.varlen_fwd`."""
-    result: _Four = _wrapped_flash_attn_varlen_forward(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, number(max_seqlen_q), number(max_seqlen_k),
-        dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap, alibi_slopes,
-        return_softmax, block_table, leftpad_k, seqused_k, zero_tensors, num_splits,
-    )  # fmt: skip
+    lengths = (cu_seqlens_q, cu_seqlens_k, number(max_seqlen_q), number(max_seqlen_k))
+    numbers = (dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap)
+    rest = (alibi_slopes, return_softmax, block_table, leftpad_k, seqused_k, zero_tensors, num_splits)
+    result: _Four = _wrapped_flash_attn_varlen_forward(q, k, v, *lengths, *numbers, *rest)
     return result
 
 
@@ -262,10 +248,10 @@ def _flash_attn_backward(
     rng_state: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Write dq, dk and dv, and return softmax_d, as `flash_attn_2_cuda.bwd`."""
-    softmax_d: torch.Tensor = _wrapped_flash_attn_backward(
-        dout, q, k, v, out, softmax_lse, dq, dk, dv, dropout_p, softmax_scale, causal, window_size_left,
-        window_size_right, softcap, alibi_slopes, deterministic, rng_state,
-    )  # fmt: skip
+    tensors = (dout, q, k, v, out, softmax_lse, dq, dk, dv)
+    numbers = (dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap)
+    rest = (alibi_slopes, deterministic, rng_state)
+    softmax_d: torch.Tensor = _wrapped_flash_attn_backward(*tensors, *numbers, *rest)
     return softmax_d
 
 
@@ -295,9 +281,9 @@ def _flash_attn_varlen_backward(
     zero_tensors: bool = False,
 ) -> torch.Tensor:
     """Write dq, dk and dv, and return softmax_d, as `flash_attn_2_cuda.varlen_bwd`."""
-    softmax_d: torch.Tensor = _wrapped_flash_attn_varlen_backward(
-        dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k,
-        number(max_seqlen_q), number(max_seqlen_k), dropout_p, softmax_scale, causal,
-        window_size_left, window_size_right, softcap, alibi_slopes, deterministic, rng_state, zero_tensors,
-    )  # fmt: skip
+    tensors = (dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k)
+    longest = (number(max_seqlen_q), number(max_seqlen_k))
+    numbers = (dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap)
+    rest = (alibi_slopes, deterministic, rng_state, zero_tensors)
+    softmax_d: torch.Tensor = _wrapped_flash_attn_varlen_backward(*tensors, *longest, *numbers, *rest)
     return softmax_d

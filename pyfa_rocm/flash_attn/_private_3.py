@@ -70,10 +70,16 @@ def _flash_attn_forward(
     require_tensors(**{name: x for name, x in new.items() if x is not None})
     out_ = out if out_ is None else out_
     options: dict[str, Any] = {
-        "qv": qv, "q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale,
-        "softmax_scale": softmax_scale, "causal": causal, "attention_chunk": attention_chunk,
-        "softcap": softcap, "window_size": window_size or (window_size_left, window_size_right),
-    }  # fmt: skip
+        "qv": qv,
+        "q_descale": q_descale,
+        "k_descale": k_descale,
+        "v_descale": v_descale,
+        "softmax_scale": softmax_scale,
+        "causal": causal,
+        "attention_chunk": attention_chunk,
+        "softcap": softcap,
+        "window_size": window_size or (window_size_left, window_size_right),
+    }
     cached = any(x is not None for x in (k_new, page_table, kv_batch_idx, leftpad_k))
     if cached or (cu_seqlens_k is None and seqused_k is not None):
         for name, x in (("cu_seqlens_k", cu_seqlens_k), ("seqused_q", seqused_q)):

@@ -445,10 +445,16 @@ def _with_probabilities(
 
 
 def _backward(
-    name: str, dout: torch.Tensor, inputs: tuple[torch.Tensor, ...], out: torch.Tensor, lse: torch.Tensor,
-    gradients: tuple[torch.Tensor | None, ...], lengths: dict[str, Any], options: dict[str, Any],
+    name: str,
+    dout: torch.Tensor,
+    inputs: tuple[torch.Tensor, ...],
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    gradients: tuple[torch.Tensor | None, ...],
+    lengths: dict[str, Any],
+    options: dict[str, Any],
     state: torch.Tensor | None,
-) -> list[torch.Tensor]:  # fmt: skip
+) -> list[torch.Tensor]:
     require_tensors(dout=dout, q=inputs[0], k=inputs[1], v=inputs[2], out=out, softmax_lse=lse)
     if can_drop(options["dropout_p"]):
         if state is None:

@@ -221,10 +221,10 @@ def flash_attn_qkvpacked_func(
             f"qkv: got shape {tuple(qkv.shape)} with num_heads_q {num_heads_q}, expected (batch, seqlen, 3, "
             "nhead, hdim), or (batch, seqlen, num_heads_q + 2 * nhead_k, hdim)"
         )
-    return flash_attn_func(
-        q, k, v, softmax_scale, causal, None, q_descale, k_descale, v_descale, window_size, attention_chunk,
-        softcap, deterministic=deterministic, return_attn_probs=return_attn_probs,
-    )  # fmt: skip
+    scales = (q_descale, k_descale, v_descale)
+    options = (softmax_scale, causal, None, *scales, window_size, attention_chunk, softcap)
+    rest: dict[str, Any] = {"deterministic": deterministic, "return_attn_probs": return_attn_probs}
+    return flash_attn_func(q, k, v, *options, **rest)
 
 
 def flash_attn_with_kvcache(
@@ -382,9 +382,10 @@ def flash_attn_combine(
     """
     require_tensors(out_partial=out_partial, lse_partial=lse_partial)
     merged, lse = flash_attn_merge(
-        out_partial.contiguous(), lse_partial.transpose(-1, -2).contiguous(),
+        out_partial.contiguous(),
+        lse_partial.transpose(-1, -2).contiguous(),
         out_dtype=out_dtype if out is None or out_dtype is not None else out.dtype,
-    )  # fmt: skip
+    )
     return (merged if out is None else out.copy_(merged)), lse.transpose(-1, -2)
 
 

@@ -88,9 +88,17 @@ def _unpacked(packed: Any, name: str, dim: int) -> Any:
 
 
 def call(
-    function: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, dropout_p: float,
-    softmax_scale: float | None, softcap: float, return_attn_probs: bool, **options: Any,
-) -> Any:  # fmt: skip
+    function: Any,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *lengths: Any,
+    dropout_p: float,
+    softmax_scale: float | None,
+    softcap: float,
+    return_attn_probs: bool,
+    **options: Any,
+) -> Any:
     """Call one of `pyfa_rocm.torch`'s functions as flash-attn would, and return what flash-attn would."""
     dims = "(total, nhead, hdim)" if lengths else "(batch, seqlen, nhead, hdim)"
     require_inputs(dims, q=q, k=k, v=v)
@@ -200,10 +208,8 @@ def flash_attn_qkvpacked_func(
 ) -> Any:
     """Like `flash_attn_func`, but of q, k, v in one tensor, (batch, seqlen, 3, nhead, hdim)."""
     q, k, v = _unpacked(qkv, "qkv", 2)
-    return flash_attn_func(
-        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs,
-    )  # fmt: skip
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    return flash_attn_func(q, k, v, *options, return_attn_probs)
 
 
 def flash_attn_kvpacked_func(
@@ -220,10 +226,8 @@ def flash_attn_kvpacked_func(
 ) -> Any:
     """Like `flash_attn_func`, but of k, v in one tensor, (batch, seqlen_k, 2, nhead_k, hdim)."""
     k, v = _unpacked(kv, "kv", 2)
-    return flash_attn_func(
-        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs,
-    )  # fmt: skip
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    return flash_attn_func(q, k, v, *options, return_attn_probs)
 
 
 def flash_attn_varlen_func(
@@ -307,10 +311,9 @@ def flash_attn_varlen_qkvpacked_func(
 ) -> Any:
     """Like `flash_attn_varlen_func`, but of q, k, v in one tensor, (total, 3, nhead, hdim)."""
     q, k, v = _unpacked(qkv, "qkv", 1)
-    return flash_attn_varlen_func(
-        q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
-        window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
-    )  # fmt: skip
+    lengths = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    options = (*lengths, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return flash_attn_varlen_func(q, k, v, *options, deterministic, return_attn_probs)
 
 
 def flash_attn_varlen_kvpacked_func(
@@ -331,10 +334,9 @@ def flash_attn_varlen_kvpacked_func(
 ) -> Any:
     """Like `flash_attn_varlen_func`, but of k, v in one tensor, (total_k, 2, nhead_k, hdim)."""
     k, v = _unpacked(kv, "kv", 1)
-    return flash_attn_varlen_func(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale,
-        causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
-    )  # fmt: skip
+    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    options = (*lengths, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return flash_attn_varlen_func(q, k, v, *options, deterministic, return_attn_probs)
 
 
 def flash_attn_with_kvcache(
@@ -388,7 +390,7 @@ def flash_attn_with_kvcache(
     rotary_interleaved : bool
         Whether elements 2 i and 2 i + 1 are a pair; else i and i + rotary_dim / 2.
     num_splits : int
-        Parts that the keys of a sequence are dealt to, at most 128; 0: the library's choice.
+        Parts into which the keys of a sequence are divided, at most 128; 0: the library's choice.
     return_softmax_lse : bool
         Whether to return the log-sum-exp too.
 

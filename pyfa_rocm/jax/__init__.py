@@ -35,8 +35,13 @@ from pyfa_rocm.jax.nn import dot_product_attention
 from pyfa_rocm.jax.varlen import flash_attn_varlen_func
 
 __all__ = [
-    "dot_product_attention", "flash_attn_func", "flash_attn_kv_append", "flash_attn_merge",
-    "flash_attn_varlen_func", "flash_attn_with_kvcache", "philox_of_key",
-]  # fmt: skip
+    "dot_product_attention",
+    "flash_attn_func",
+    "flash_attn_kv_append",
+    "flash_attn_merge",
+    "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
+    "philox_of_key",
+]
 
 _library.register()

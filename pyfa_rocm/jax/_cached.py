@@ -43,8 +43,14 @@ from pyfa_rocm.jax._traced import (
 from pyfa_rocm.kv_append import append_params
 
 __all__ = [
-    "DENSE", "Fields", "TracedAppend", "TracedDecode", "repeats", "traced_append", "traced_decode",
-]  # fmt: skip
+    "DENSE",
+    "Fields",
+    "TracedAppend",
+    "TracedDecode",
+    "repeats",
+    "traced_append",
+    "traced_decode",
+]
 
 # Operands of which the C struct has no strides, or one for two of them.
 DENSE = frozenset(("slots", "positions", "rotary_cos", "rotary_sin"))
@@ -108,9 +114,10 @@ class TracedDecode(NamedTuple):
         c, _kept = decode_to_c(params)
         c.fwd, c.cache = ffi.NULL, ffi.NULL
         structs = {
-            "params": fwd_words(params.fwd), "decode_params": words(c),
+            "params": fwd_words(params.fwd),
+            "decode_params": words(c),
             "cache": words(cache_to_c(params.cache)),
-        }  # fmt: skip
+        }
         return CustomCall(structs | repeat_attributes(repeats(sizes, buffers), itemsizes, nbytes), nbytes)
 
 
@@ -228,18 +235,32 @@ def _workspace_bytes(params: DecodeParams) -> int:
         return x._replace(data=_SOMEWHERE) if isinstance(x, CacheScale) else x and _SOMEWHERE
 
     fwd = replace(
-        fwd, q=tensor(fwd.q), o=tensor(fwd.o), lse=tensor(fwd.lse), alibi_slopes=there(fwd.alibi_slopes),
-        cu_seqlens_q=there(fwd.cu_seqlens_q), cu_seqlens_k=there(fwd.cu_seqlens_k),
+        fwd,
+        q=tensor(fwd.q),
+        o=tensor(fwd.o),
+        lse=tensor(fwd.lse),
+        alibi_slopes=there(fwd.alibi_slopes),
+        cu_seqlens_q=there(fwd.cu_seqlens_q),
+        cu_seqlens_k=there(fwd.cu_seqlens_k),
         seqused_k=there(fwd.seqused_k),
-    )  # fmt: skip
+    )
     cache = replace(
-        cache, k=tensor(cache.k), v=tensor(cache.v), block_table=there(cache.block_table),
-        kv_indptr=there(cache.kv_indptr), kv_indices=there(cache.kv_indices),
-        cache_batch_idx=there(cache.cache_batch_idx), k_scale=there(cache.k_scale),
+        cache,
+        k=tensor(cache.k),
+        v=tensor(cache.v),
+        block_table=there(cache.block_table),
+        kv_indptr=there(cache.kv_indptr),
+        kv_indices=there(cache.kv_indices),
+        cache_batch_idx=there(cache.cache_batch_idx),
+        k_scale=there(cache.k_scale),
         v_scale=there(cache.v_scale),
-    )  # fmt: skip
+    )
     asked = replace(
-        params, fwd=fwd, cache=cache, leftpad_k=there(params.leftpad_k), sinks=there(params.sinks),
+        params,
+        fwd=fwd,
+        cache=cache,
+        leftpad_k=there(params.leftpad_k),
+        sinks=there(params.sinks),
         flags=int(lib.FMHA_NO_MEMORY_CHECK),
-    )  # fmt: skip
+    )
     return fmha_decode_workspace_bytes(asked)

@@ -117,9 +117,10 @@ def _with_gradient_of_lse(
         return jnp.concatenate([x, more, zeros], axis=-1)
 
     wide = arrays | {
-        "dout": widened(arrays["dout"], column), "o": widened(arrays["o"], jnp.ones_like(column)),
+        "dout": widened(arrays["dout"], column),
+        "o": widened(arrays["o"], jnp.ones_like(column)),
         "v": widened(arrays["v"], jnp.zeros((*arrays["v"].shape[:-1], _LSE_PARTS), arrays["v"].dtype)),
-    }  # fmt: skip
+    }
     fields = dict(problem.fields) | {"hdim_v": wide["v"].shape[-1]}
     o, *others = problem.results
     results = (o._replace(shape=wide["o"].shape), *others)

@@ -24,8 +24,12 @@ MERGE = "pyfa_rocm_fmha_merge"
 PLATFORMS = ("cpu", "rocm")
 
 _DEVICE_FUNCTIONS = (
-    "hipHostRegister", "hipHostUnregister", "hipStreamSynchronize", "hipGetLastError", "hipGetErrorName",
-)  # fmt: skip
+    "hipHostRegister",
+    "hipHostUnregister",
+    "hipStreamSynchronize",
+    "hipGetLastError",
+    "hipGetErrorName",
+)
 # In the order of ``fmha_jax_library``.
 _LIBRARY_FUNCTIONS = (
     "fwd", "fwd_prepare", "fwd_extents", "fwd_workspace_bytes", "bwd", "bwd_prepare", "bwd_extents",
@@ -49,8 +53,9 @@ class _Library(ctypes.Structure):
     """``fmha_jax_library``."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in _LIBRARY_FUNCTIONS), ("find_device", _FindDevice),
-    )  # fmt: skip
+        *((name, ctypes.c_void_p) for name in _LIBRARY_FUNCTIONS),
+        ("find_device", _FindDevice),
+    )
 
 
 def _software_device() -> ctypes.CDLL:

@@ -52,10 +52,11 @@ class TracedMerge(NamedTuple):
         # Packed sequences are one batch: its stride is 0.
         batch = (0,) if len(at["o"]) == 3 else ()
         params = MergeParams(
-            **dict(self.fields), o=Strided(at["o"][0], *batch, *at["o"][1:]),
+            **dict(self.fields),
+            o=Strided(at["o"][0], *batch, *at["o"][1:]),
             lse=Lse(at["lse"][0], *batch, *at["lse"][1:]),
             o_parts=Parts(*at["outs"][:2], *batch, *at["outs"][2:]),
             lse_parts=LseParts(*at["lses"][:2], *batch, *at["lses"][2:]),
-        )  # fmt: skip
+        )
         structs = {"merge_params": words(merge_to_c(params))}
         return CustomCall(structs | repeat_attributes(repeats(sizes, buffers), itemsizes, 0), 0)

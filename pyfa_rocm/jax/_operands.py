@@ -156,10 +156,15 @@ class Operands(Arrays):
         q, k, v = (self.layouts[name] for name in "qkv")
         checked = check(
             Call(
-                q=q, k=k, v=v, options=self.options, arrays=arrays, max_seqlen_q=max_seqlen_q,
+                q=q,
+                k=k,
+                v=v,
+                options=self.options,
+                arrays=arrays,
+                max_seqlen_q=max_seqlen_q,
                 max_seqlen_k=max_seqlen_k,
             )
-        )  # fmt: skip
+        )
         if packed:
             totals = {"q": q.shape[0], "k": k.shape[0]}
             longest = {"q": max_seqlen_q, "k": max_seqlen_k}

@@ -27,9 +27,22 @@ from pyfa_rocm.fmha import fmha_bwd_workspace_bytes, fmha_fwd_workspace_bytes
 from pyfa_rocm.jax._library import BACKWARD, FORWARD
 
 __all__ = [
-    "WORKSPACE_ALIGN", "Axes", "Batching", "Buffer", "CustomCall", "Dim", "Result", "TracedCall",
-    "buffers_of", "custom_call", "fwd_words", "names_of", "repeat_attributes", "words", "workspace_bytes",
-]  # fmt: skip
+    "WORKSPACE_ALIGN",
+    "Axes",
+    "Batching",
+    "Buffer",
+    "CustomCall",
+    "Dim",
+    "Result",
+    "TracedCall",
+    "buffers_of",
+    "custom_call",
+    "fwd_words",
+    "names_of",
+    "repeat_attributes",
+    "words",
+    "workspace_bytes",
+]
 
 # Where the axes are in an operand that vmap maps, outermost first; None: it is not mapped there.
 Axes = tuple["int | None", ...]
@@ -239,7 +252,7 @@ def _structs(
     structs = {"params": fwd_words(fwd)}
     bwd = BwdParams(
         fwd=fwd, grad_dtype=problem.results[0].dtype, deterministic=problem.deterministic, **gradients
-    )  # fmt: skip
+    )
     nbytes = workspace_bytes(bwd)
     if nbytes:
         nbytes += WORKSPACE_ALIGN

@@ -54,8 +54,10 @@ class _Problem(NamedTuple):
 
     def options(self, call: Call) -> dict[str, Any]:
         return {
-            "softmax_scale": self.softmax_scale, "softcap": self.softcap, "window_size": call.window_size,
-        }  # fmt: skip
+            "softmax_scale": self.softmax_scale,
+            "softcap": self.softcap,
+            "window_size": call.window_size,
+        }
 
     def chosen(self, plans: list[tuple[Call, ...]], run: Callable[..., Any], *operands: Any) -> Any:
         """Return what `run(calls, *operands)` gives for this device's calls."""
@@ -137,10 +139,9 @@ def context_parallel_attn_func(
     rings, heads = _devices(ring, ulysses)
     if zigzag and rings > 1 and q.shape[1] * heads % 2:
         raise InvalidArgumentError(f"q: got {q.shape[1]} rows, expected an even number with zigzag")
-    out, lse = _attend(
-        (q, k, v), (ring, ulysses), (rings, heads), (q.shape[1] * heads * rings,), False, softmax_scale,
-        causal, window_size, softcap, zigzag,
-    )  # fmt: skip
+    lengths = (q.shape[1] * heads * rings,)
+    options = (softmax_scale, causal, window_size, softcap, zigzag)
+    out, lse = _attend((q, k, v), (ring, ulysses), (rings, heads), lengths, False, *options)
     return (out, lse) if return_lse else out
 
 
@@ -208,10 +209,8 @@ def context_parallel_attn_varlen_func(
                 f"{name}: got shape {x.shape}, expected ({rows}, nhead, hdim): a device's rows of sequences "
                 f"of lengths {list(lengths)}, as local_rows puts them"
             )
-    out, lse = _attend(
-        (q, k, v), (ring, ulysses), (rings, heads), lengths, True, softmax_scale, causal, window_size,
-        softcap, zigzag,
-    )  # fmt: skip
+    options = (softmax_scale, causal, window_size, softcap, zigzag)
+    out, lse = _attend((q, k, v), (ring, ulysses), (rings, heads), lengths, True, *options)
     return (out, lse) if return_lse else out
 
 
@@ -273,10 +272,17 @@ def _devices(ring: str | None, ulysses: str | None) -> tuple[int, int]:
 
 
 def _attend(
-    arrays: tuple[Any, Any, Any], axes: tuple[str | None, str | None], sizes: tuple[int, int],
-    lengths: tuple[int, ...], packed: bool, softmax_scale: float | None, causal: bool,
-    window_size: tuple[int, int], softcap: float, zigzag: bool,
-) -> tuple[Any, Any]:  # fmt: skip
+    arrays: tuple[Any, Any, Any],
+    axes: tuple[str | None, str | None],
+    sizes: tuple[int, int],
+    lengths: tuple[int, ...],
+    packed: bool,
+    softmax_scale: float | None,
+    causal: bool,
+    window_size: tuple[int, int],
+    softcap: float,
+    zigzag: bool,
+) -> tuple[Any, Any]:
     """Return O and the log-sum-exp of this device's rows. Rows are the third dimension from the end."""
     require_static({"causal": causal, "window_size": window_size, "zigzag": zigzag})
     (ring, ulysses), (rings, heads) = axes, sizes
@@ -353,7 +359,7 @@ def _ring(problem: _Problem, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
 
 def _merge_calls(
     problem: _Problem, plan: tuple[Call, ...], out: Any, lse: Any, q: Any, k: Any, v: Any
-) -> Any:  # fmt: skip
+) -> Any:
     """Return O and the log-sum-exp, merged with what the calls give."""
     for at in _placed(problem, plan):
         attend = flash_attn_varlen_func if problem.packed else flash_attn_func
@@ -389,9 +395,18 @@ def _backward(problem: _Problem, saved: tuple[Any, ...], cotangents: tuple[Any, 
 
 
 def _add_gradients(
-    problem: _Problem, plan: tuple[Call, ...], dq: Any, dk: Any, dv: Any, dout: Any, q: Any, k: Any, v: Any,
-    out: Any, lse: Any,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+    problem: _Problem,
+    plan: tuple[Call, ...],
+    dq: Any,
+    dk: Any,
+    dv: Any,
+    dout: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+) -> tuple[Any, Any, Any]:
     """Return the gradients, with those of the calls added."""
     for at in _placed(problem, plan):
         arrays = {"q": q[..., at.q, :, :], "k": k[..., at.k, :, :], "v": v[..., at.k, :, :]} | at.lengths

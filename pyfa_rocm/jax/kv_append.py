@@ -115,8 +115,9 @@ def append(
             )
     options = {
         "max_seqlen": None if max_seqlen is None else to_integer("max_seqlen", max_seqlen),
-        "interleaved": bool(rotary_interleaved), "scale_per_page": bool(scale_per_page),
-    }  # fmt: skip
+        "interleaved": bool(rotary_interleaved),
+        "scale_per_page": bool(scale_per_page),
+    }
     call = traced_append(operands.layouts, tuple(options.items()))
     if host := operands.known_lengths:
         require_appended(host, operands.shapes, options["max_seqlen"])

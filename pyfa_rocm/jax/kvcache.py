@@ -92,7 +92,7 @@ def flash_attn_with_kvcache(
     rotary_interleaved : bool
         Whether elements 2 i and 2 i + 1 are a pair; else i and i + rotary_dim / 2.
     num_splits : int
-        Parts that the keys of a sequence are dealt to, at most 128; 0: the library's choice.
+        Parts into which the keys of a sequence are divided, at most 128; 0: the library's choice.
     return_softmax_lse : bool
         Whether to return the log-sum-exp too.
     kv_indptr, kv_indices : array, int32 (batch + 1) and (indices), optional
@@ -152,13 +152,21 @@ def flash_attn_with_kvcache(
     ((2, 1, 4, 64), [[0, 3], [1, 10]])
     """
     options = _options(
-        softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap, kernel=kernel,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        window_size=window_size,
+        softcap=softcap,
+        kernel=kernel,
         return_lse=return_softmax_lse,
-    )  # fmt: skip
+    )
     static = {
-        "num_splits": num_splits, "scale_per_page": scale_per_page, "max_seqlen_q": max_seqlen_q,
-        "max_seqlen_k": max_seqlen_k, "hdim_v": hdim_v, "base2": base2,
-    }  # fmt: skip
+        "num_splits": num_splits,
+        "scale_per_page": scale_per_page,
+        "max_seqlen_q": max_seqlen_q,
+        "max_seqlen_k": max_seqlen_k,
+        "hdim_v": hdim_v,
+        "base2": base2,
+    }
     require_static(static)
     if hdim_v is not None and k is not None:
         raise UnsupportedError(
@@ -166,20 +174,31 @@ def flash_attn_with_kvcache(
         )
     require_new(k, v, rotary_cos, rotary_sin, cache_seqlens, cu_seqlens_q)
     given = {
-        "q": q, "k_cache": k_cache, "v_cache": v_cache, "alibi_slopes": alibi_slopes, "sinks": sinks,
-        "cache_seqlens": _lengths(cache_seqlens, q, cu_seqlens_q), "cache_leftpad": cache_leftpad,
-        "block_table": block_table, "kv_indptr": kv_indptr, "kv_indices": kv_indices,
-        "cache_batch_idx": cache_batch_idx, "k_scale": k_scale, "v_scale": v_scale,
+        "q": q,
+        "k_cache": k_cache,
+        "v_cache": v_cache,
+        "alibi_slopes": alibi_slopes,
+        "sinks": sinks,
+        "cache_seqlens": _lengths(cache_seqlens, q, cu_seqlens_q),
+        "cache_leftpad": cache_leftpad,
+        "block_table": block_table,
+        "kv_indptr": kv_indptr,
+        "kv_indices": kv_indices,
+        "cache_batch_idx": cache_batch_idx,
+        "k_scale": k_scale,
+        "v_scale": v_scale,
         "cu_seqlens_q": cu_seqlens_q,
-    }  # fmt: skip
+    }
     arrays = _taken(given, () if hdim_v is None else ("v_cache",))
     cached = CachedOptions(
-        num_splits=to_integer("num_splits", num_splits), scale_per_page=bool(scale_per_page),
+        num_splits=to_integer("num_splits", num_splits),
+        scale_per_page=bool(scale_per_page),
         seqlen_new=0 if k is None else _seqlen_new(k),
         max_seqlen_q=longest_q(max_seqlen_q, cu_seqlens_q, arrays.layouts["q"]),
         max_seqlen_k=None if max_seqlen_k is None else to_integer("max_seqlen_k", max_seqlen_k),
-        hdim_v=None if hdim_v is None else to_integer("hdim_v", hdim_v), base2=bool(base2),
-    )  # fmt: skip
+        hdim_v=None if hdim_v is None else to_integer("hdim_v", hdim_v),
+        base2=bool(base2),
+    )
     call = traced_decode(arrays.layouts, options, cached)
     if isinstance(cache_seqlens, (int, np.integer)):
         require_room(int(cache_seqlens), cached.seqlen_new, arrays.shapes, cached.max_seqlen_k)
@@ -216,11 +235,15 @@ def attend_paged(arrays: dict[str, Any], max_seqlen_q: int, max_seqlen_k: int, o
     cached = CachedOptions(
         max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),
         max_seqlen_k=to_integer("max_seqlen_k", max_seqlen_k),
-    )  # fmt: skip
+    )
     fields = _options(
-        softmax_scale=options.softmax_scale, causal=options.causal, window_size=options.window_size,
-        softcap=options.softcap, kernel=options.kernel, return_lse=options.wants_lse,
-    )  # fmt: skip
+        softmax_scale=options.softmax_scale,
+        causal=options.causal,
+        window_size=options.window_size,
+        softcap=options.softcap,
+        kernel=options.kernel,
+        return_lse=options.wants_lse,
+    )
     call = traced_decode(taken.layouts, fields, cached)
     require_cached(taken.known_lengths, taken.shapes, 0, cached.max_seqlen_k)
     return bind(call, alike(taken.values()))
@@ -245,9 +268,16 @@ def _append(
     own, or all at that of the first.
     """
     names = (
-        "k_cache", "v_cache", "cache_seqlens", "block_table", "kv_indptr", "kv_indices", "cache_batch_idx",
-        "k_scale", "v_scale",
-    )  # fmt: skip
+        "k_cache",
+        "v_cache",
+        "cache_seqlens",
+        "block_table",
+        "kv_indptr",
+        "kv_indices",
+        "cache_batch_idx",
+        "k_scale",
+        "v_scale",
+    )
     where = {name: given[name] for name in names}
     q, lengths = given["q"], given["cache_seqlens"]
     rotates = new["rotary_cos"] is not None or new["rotary_sin"] is not None

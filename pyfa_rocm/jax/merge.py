@@ -99,8 +99,15 @@ def _merge_call(operands: Arrays, out_dtype: Any, base2: bool) -> TracedMerge:
         require_like("out", layouts["o"], outs.shape[1:], dtype, "outs", outs)
         require_like("lse", layouts["lse"], lse_shape, "float32", "lses", outs)
     fields = {
-        "dtype": outs.dtype, "o_dtype": dtype, "parts": first[0], "batch": first[1] if len(first) > 1 else 1,
-        "seqlen": seqlen, "nhead": nhead, "hdim": hdim, "base2": bool(base2), "accumulate": accumulate,
-    }  # fmt: skip
+        "dtype": outs.dtype,
+        "o_dtype": dtype,
+        "parts": first[0],
+        "batch": first[1] if len(first) > 1 else 1,
+        "seqlen": seqlen,
+        "nhead": nhead,
+        "hdim": hdim,
+        "base2": bool(base2),
+        "accumulate": accumulate,
+    }
     results = (Result("o", outs.shape[1:], dtype), Result("lse", lse_shape, "float32"))
     return TracedMerge(tuple(operands.arrays), tuple(fields.items()), results)

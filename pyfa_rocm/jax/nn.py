@@ -101,9 +101,12 @@ def dot_product_attention(
     if k.shape[1] <= left < q.shape[1] - 1:
         at_least, left = left, -1
     options: dict[str, Any] = {
-        "softmax_scale": scale, "causal": is_causal, "window_size": (left, right), "top_left": True,
+        "softmax_scale": scale,
+        "causal": is_causal,
+        "window_size": (left, right),
+        "top_left": True,
         "return_lse": return_residual,
-    }  # fmt: skip
+    }
     if bias is None and mask is None and at_least is None and any(x is not None for x in lengths):
         results = _by_lengths(q, k, v, *lengths, options)
     else:

@@ -108,9 +108,14 @@ def flash_attn_varlen_func(
     )  # fmt: skip
     if block_table is not None:
         arrays = {
-            "q": q, "k_cache": k, "v_cache": v, "block_table": block_table, "cu_seqlens_q": cu_seqlens_q,
-            "cu_seqlens_k": cu_seqlens_k, "cache_seqlens": seqused_k,
-        }  # fmt: skip
+            "q": q,
+            "k_cache": k,
+            "v_cache": v,
+            "block_table": block_table,
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "cache_seqlens": seqused_k,
+        }
         paged = attend_paged(arrays | {"seqused_q": seqused_q}, max_seqlen_q, max_seqlen_k, options)
         return tuple(paged) if options.wants_lse else paged[0]
     operands = Operands(

@@ -64,9 +64,14 @@ def distance(seqlen_q: int, seqlen_k: int, *, top_left: bool = False) -> npt.NDA
 
 
 def visible(
-    seqlen_q: int, seqlen_k: int, *, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
-    top_left: bool = False, max_seqlen_k: int | None = None,
-) -> npt.NDArray[np.bool_]:  # fmt: skip
+    seqlen_q: int,
+    seqlen_k: int,
+    *,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    top_left: bool = False,
+    max_seqlen_k: int | None = None,
+) -> npt.NDArray[np.bool_]:
     """Return which keys each query sees, bool (seqlen_q, seqlen_k), as flash-attention defines it.
 
     A side of the window that is `max_seqlen_k` (seqlen_k by default) or more is unlimited: it matters to rows
@@ -166,9 +171,16 @@ def flushed(x: Array, smallest: float) -> Array:
 
 
 def _head(
-    q: Float64, k: Float64, v: Float64, mask: npt.NDArray[np.bool_], scale: float, softcap: float,
-    add: Float64 | None, keep: npt.NDArray[np.bool_] | None, keep_scale: float,
-) -> Head:  # fmt: skip
+    q: Float64,
+    k: Float64,
+    v: Float64,
+    mask: npt.NDArray[np.bool_],
+    scale: float,
+    softcap: float,
+    add: Float64 | None,
+    keep: npt.NDArray[np.bool_] | None,
+    keep_scale: float,
+) -> Head:
     """Attention of one head, with what its rounding errors depend on."""
     scores = scale * (q @ k.T)
     products = scale * np.sqrt((q**2) @ (k**2).T)

@@ -28,6 +28,11 @@ from pyfa_rocm.torch.kvcache import flash_attn_kv_append, flash_attn_merge, flas
 del _torch
 
 __all__ = [
-    "FlashAttention", "flash_attn_func", "flash_attn_kv_append", "flash_attn_merge", "flash_attn_varlen_func",
-    "flash_attn_with_kvcache", "sdpa",
-]  # fmt: skip
+    "FlashAttention",
+    "flash_attn_func",
+    "flash_attn_kv_append",
+    "flash_attn_merge",
+    "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
+    "sdpa",
+]

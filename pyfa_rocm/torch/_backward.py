@@ -246,10 +246,15 @@ def require_supported(
     if not all(isinstance(n, int) for n in (*sizes, *lengths_max)):
         return
     key = (
-        inputs[0].device, tuple(x.dtype for x in tensors), tuple(sizes), lengths_max, deterministic,
-        bias_grad, tuple(x is None for x in (*optional, *(lengths or ()))),
+        inputs[0].device,
+        tuple(x.dtype for x in tensors),
+        tuple(sizes),
+        lengths_max,
+        deterministic,
+        bias_grad,
+        tuple(x is None for x in (*optional, *(lengths or ()))),
         arguments._replace(bias=None, alibi_slopes=None, philox=None, philox_seed=0, philox_offset=0),
-    )  # fmt: skip
+    )
     if key in _supported:
         return
     _ask(inputs, lengths, arguments, deterministic, bias_grad)

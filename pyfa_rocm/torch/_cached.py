@@ -50,13 +50,19 @@ _DECODE_TENSORS = (
 )  # fmt: skip
 # Lengths that change from call to call may be symbols, so that a compiled graph serves them all.
 _DECODE_NUMBERS = (
-    Argument("softmax_scale", "float?", None), Argument("causal", "bool", False),
-    Argument("window_left", "int", -1), Argument("window_right", "int", -1),
-    Argument("softcap", "float", 0.0), Argument("num_splits", "int", 0), Argument("seqlen_new", "SymInt", 0),
-    Argument("scale_per_page", "bool", False), Argument("max_seqlen_q", "SymInt?", None),
-    Argument("max_seqlen_k", "SymInt?", None), Argument("return_lse", "bool", False),
+    Argument("softmax_scale", "float?", None),
+    Argument("causal", "bool", False),
+    Argument("window_left", "int", -1),
+    Argument("window_right", "int", -1),
+    Argument("softcap", "float", 0.0),
+    Argument("num_splits", "int", 0),
+    Argument("seqlen_new", "SymInt", 0),
+    Argument("scale_per_page", "bool", False),
+    Argument("max_seqlen_q", "SymInt?", None),
+    Argument("max_seqlen_k", "SymInt?", None),
+    Argument("return_lse", "bool", False),
     Argument("candidate", "int", 0),
-)  # fmt: skip
+)
 _APPEND_WRITTEN = ("k_cache", "v_cache", "q_out")
 _APPEND_TENSORS = (
     "k", "v", "q", "cache_seqlens", "rotary_cos", "rotary_sin", "positions", "block_table", "kv_indptr",

@@ -91,9 +91,16 @@ def _require(
 
 
 def attend_by_formula(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor | None, *, dropout_p: float,
-    softmax_scale: float | None, causal: bool, top_left: bool = False,
-) -> torch.Tensor:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bias: torch.Tensor | None,
+    *,
+    dropout_p: float,
+    softmax_scale: float | None,
+    causal: bool,
+    top_left: bool = False,
+) -> torch.Tensor:
     """Return attention of (batch, seqlen, nhead, hdim) tensors, in float32 and by all pairs of tokens.
 
     A row that sees no key gives 0, as the kernels have it.

@@ -153,9 +153,14 @@ def invocation_of(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, lengths: Any, arguments: Any
 ) -> Invocation:
     tensors: _Tensors = {
-        "q": q, "k": k, "v": v, "out": out, "bias": arguments.bias, "alibi_slopes": arguments.alibi_slopes,
+        "q": q,
+        "k": k,
+        "v": v,
+        "out": out,
+        "bias": arguments.bias,
+        "alibi_slopes": arguments.alibi_slopes,
         "philox": arguments.philox,
-    }  # fmt: skip
+    }
     if lengths is not None:
         tensors |= {name: getattr(lengths, name) for name, kind in LENGTHS.items() if "Tensor" in kind}
     return Invocation(tensors, arguments, lengths)
@@ -252,9 +257,15 @@ def _lend(
 
 
 def _launch(
-    plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None,
-    optional: OptionalArguments | None, handle: int, lse: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    plan: Plan,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor | None,
+    optional: OptionalArguments | None,
+    handle: int,
+    lse: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
     inputs = q.data_ptr(), k.data_ptr(), v.data_ptr()
     if not plan.asked:
         plan.ask(*inputs, 0 if out is None else out.data_ptr(), optional)

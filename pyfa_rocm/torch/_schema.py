@@ -15,9 +15,20 @@ from typing import Any, NamedTuple
 from pyfa_rocm._call.params import Options
 
 __all__ = [
-    "ARGUMENTS", "BWD_ARGUMENTS", "BWD_SCHEMAS", "LENGTHS", "SCHEMAS", "Argument", "Arguments",
-    "BwdArguments", "BwdOutArguments", "Lengths", "forward_arguments", "is_plain", "options_of_operator",
-]  # fmt: skip
+    "ARGUMENTS",
+    "BWD_ARGUMENTS",
+    "BWD_SCHEMAS",
+    "LENGTHS",
+    "SCHEMAS",
+    "Argument",
+    "Arguments",
+    "BwdArguments",
+    "BwdOutArguments",
+    "Lengths",
+    "forward_arguments",
+    "is_plain",
+    "options_of_operator",
+]
 
 
 class Argument(NamedTuple):
@@ -121,10 +132,15 @@ def options_of_operator(arguments: Any, out_dtype: str | None, return_attn_probs
     """Return an operator's Arguments as the public functions of `pyfa_rocm` would have been given them."""
     same = {x.name: getattr(arguments, x.name) for x in fields(Options) if x.name not in _SPECIAL}
     return Options(
-        **same, window_size=(arguments.window_left, arguments.window_right), out_dtype=out_dtype,
-        alibi_slopes=arguments.alibi_slopes, bias=arguments.bias, philox=arguments.philox,
-        kernel=arguments.candidate, return_attn_probs=return_attn_probs,
-    )  # fmt: skip
+        **same,
+        window_size=(arguments.window_left, arguments.window_right),
+        out_dtype=out_dtype,
+        alibi_slopes=arguments.alibi_slopes,
+        bias=arguments.bias,
+        philox=arguments.philox,
+        kernel=arguments.candidate,
+        return_attn_probs=return_attn_probs,
+    )
 
 
 def is_plain(arguments: Any) -> bool:

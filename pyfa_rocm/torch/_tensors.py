@@ -18,9 +18,19 @@ from pyfa_rocm.device import current_device
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [
-    "FLOATS", "autocast", "describe", "device_index", "dtype_name", "dtype_named", "known_lengths", "real",
-    "remedied", "require_one_device", "require_tensors", "symbolic",
-]  # fmt: skip
+    "FLOATS",
+    "autocast",
+    "describe",
+    "device_index",
+    "dtype_name",
+    "dtype_named",
+    "known_lengths",
+    "real",
+    "remedied",
+    "require_one_device",
+    "require_tensors",
+    "symbolic",
+]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 

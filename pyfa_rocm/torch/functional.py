@@ -239,9 +239,17 @@ def flash_attn_varlen_func(
 
 
 def _arguments(
-    function: str, q: torch.Tensor, ours: Mapping[str, Any], *, causal: Any, dropout_p: float,
-    window_size: Any, deterministic: bool, return_attn_probs: bool, **own: Any,
-) -> dict[str, Any]:  # fmt: skip
+    function: str,
+    q: torch.Tensor,
+    ours: Mapping[str, Any],
+    *,
+    causal: Any,
+    dropout_p: float,
+    window_size: Any,
+    deterministic: bool,
+    return_attn_probs: bool,
+    **own: Any,
+) -> dict[str, Any]:
     """Return the operators' arguments, by name, for the options of a public function.
 
     Arguments at their defaults are mostly left out: torch takes a fifth of a microsecond for each argument.

@@ -116,9 +116,14 @@ def flash_attn_with_kvcache(
         require_room(cache_seqlens, 0 if k is None else _seqlen_new(k), shapes)
     lengths = _lengths(cache_seqlens, q, cu_seqlens_q)
     where = _there(
-        block_table=block_table, kv_indptr=kv_indptr, kv_indices=kv_indices, cache_batch_idx=cache_batch_idx,
-        k_scale=k_scale, v_scale=v_scale, cache_seqlens=lengths,
-    )  # fmt: skip
+        block_table=block_table,
+        kv_indptr=kv_indptr,
+        kv_indices=kv_indices,
+        cache_batch_idx=cache_batch_idx,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        cache_seqlens=lengths,
+    )
     if scale_per_page:
         where["scale_per_page"] = True
     left, right = window(window_size)
@@ -156,9 +161,15 @@ def flash_attn_with_kvcache(
 
 
 def attend_paged(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block_table: torch.Tensor, lengths: Mapping[str, Any],
-    arguments: Mapping[str, Any], out: torch.Tensor | None, return_attn_probs: bool,
-) -> Any:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    block_table: torch.Tensor,
+    lengths: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    out: torch.Tensor | None,
+    return_attn_probs: bool,
+) -> Any:
     """Attention of packed queries over pages: `flash_attn_varlen_func` with a block table.
 
     Parameters
@@ -183,9 +194,15 @@ def attend_paged(
     if used["cache_seqlens"] is None:
         used = {"cu_seqlens_k": lengths["cu_seqlens_k"]}
     same = (
-        "softmax_scale", "causal", "window_left", "window_right", "softcap", "alibi_slopes", "return_lse",
+        "softmax_scale",
+        "causal",
+        "window_left",
+        "window_right",
+        "softcap",
+        "alibi_slopes",
+        "return_lse",
         "candidate",
-    )  # fmt: skip
+    )
     decode = {name: arguments[name] for name in same if name in arguments} | used
     decode |= {name: lengths[name] for name in ("cu_seqlens_q", "max_seqlen_q", "max_seqlen_k")}
     return _decode(q, k, v, out, decode | {"block_table": block_table})

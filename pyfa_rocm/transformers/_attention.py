@@ -206,9 +206,14 @@ def _keys(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor) -> Keys |
 
 
 def _by_rows(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, pattern: Pattern,
-    scores: Scores, dropout: float,
-) -> torch.Tensor:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    pattern: Pattern,
+    scores: Scores,
+    dropout: float,
+) -> torch.Tensor:
     """Return attention by the forward kernels, which have gradients: padding left out, in copies."""
     q_length = q.shape[1]
     rows = None

@@ -30,9 +30,14 @@ _ops: Any = torch.ops.pyfa_rocm
 
 
 def attend_counted(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor,
-    scores: Scores, dropout: float,
-) -> torch.Tensor:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    starts: torch.Tensor,
+    sizes: torch.Tensor,
+    scores: Scores,
+    dropout: float,
+) -> torch.Tensor:
     """Return attention of packed sequences, (total, nhead, hdim), by what `starts_of` says of them."""
     philox = None
     if dropout:

@@ -85,9 +85,14 @@ class Step:
     """
 
     def __init__(
-        self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scores: Scores,
+        self,
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scores: Scores,
         given: dict[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.cache, self.given = given["cache"], given
         self.layer = module.layer_idx
         self.allocator = self.cache.layer_to_allocator[self.layer]

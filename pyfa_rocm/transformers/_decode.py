@@ -83,9 +83,14 @@ def _is_readable(x: torch.Tensor) -> bool:
 
 
 def decode(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, keys: Keys, scores: Scores,
-    starts: torch.Tensor | None = None, longest: int = 0,
-) -> torch.Tensor:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    keys: Keys,
+    scores: Scores,
+    starts: torch.Tensor | None = None,
+    longest: int = 0,
+) -> torch.Tensor:
     """Return attention over a cache.
 
     Parameters

@@ -52,9 +52,16 @@ def forward(
 
 
 def varlen_forward(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts_q: torch.Tensor, starts_k: torch.Tensor,
-    longest_q: int, longest_k: int, scores: Scores, dropout: float,
-) -> torch.Tensor:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    starts_q: torch.Tensor,
+    starts_k: torch.Tensor,
+    longest_q: int,
+    longest_k: int,
+    scores: Scores,
+    dropout: float,
+) -> torch.Tensor:
     """Return attention of packed sequences, (total, nhead, hdim)."""
     given = q, k, v, starts_q, starts_k, longest_q, longest_k
     options = _options(scores, dropout)

@@ -13,9 +13,16 @@ from pyfa_rocm.transformers._look import starts_of
 from pyfa_rocm.transformers._pattern import Pattern
 
 __all__ = [
-    "Rows", "keep_rows", "kept_rows", "numbers_of", "once", "rows_of_mask", "rows_of_numbers",
-    "rows_of_tokens", "sequences",
-]  # fmt: skip
+    "Rows",
+    "keep_rows",
+    "kept_rows",
+    "numbers_of",
+    "once",
+    "rows_of_mask",
+    "rows_of_numbers",
+    "rows_of_tokens",
+    "sequences",
+]
 
 _KEPT = "_pyfa_rocm_rows"
 _IN_GRAPH = "_pyfa_rocm_rows_in_graph"

@@ -88,9 +88,17 @@ class Backend(AttentionBackend):
 
     @classmethod
     def supports_combination(
-        cls, head_size: int, dtype: torch.dtype, kv_cache_dtype: str | None, block_size: int | None,
-        use_mla: bool, has_sink: bool, use_sparse: bool, use_mm_prefix: bool, device_capability: Any,
-    ) -> str | None:  # fmt: skip
+        cls,
+        head_size: int,
+        dtype: torch.dtype,
+        kv_cache_dtype: str | None,
+        block_size: int | None,
+        use_mla: bool,
+        has_sink: bool,
+        use_sparse: bool,
+        use_mm_prefix: bool,
+        device_capability: Any,
+    ) -> str | None:
         """Return why no kernel of this device does a layer, or None."""
         if use_mla:
             return "layers of latent attention need PYFA_ROCM_VLLM_MLA=1 and --attention-backend TRITON_MLA"

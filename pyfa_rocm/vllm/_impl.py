@@ -34,12 +34,19 @@ class Impl(AttentionImpl[Metadata]):
     """
 
     def __init__(
-        self, num_heads: int, head_size: int, scale: float, num_kv_heads: int | None = None,
-        alibi_slopes: list[float] | None = None, sliding_window: int | None = None,
-        kv_cache_dtype: str = "auto", logits_soft_cap: float | None = None,
-        attn_type: str = AttentionType.DECODER, kv_sharing_target_layer_name: str | None = None,
+        self,
+        num_heads: int,
+        head_size: int,
+        scale: float,
+        num_kv_heads: int | None = None,
+        alibi_slopes: list[float] | None = None,
+        sliding_window: int | None = None,
+        kv_cache_dtype: str = "auto",
+        logits_soft_cap: float | None = None,
+        attn_type: str = AttentionType.DECODER,
+        kv_sharing_target_layer_name: str | None = None,
         sinks: torch.Tensor | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.num_heads, self.head_size, self.scale = num_heads, head_size, float(scale)
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         self.kv_cache_dtype, self.attn_type = kv_cache_dtype, attn_type
@@ -71,9 +78,11 @@ class Impl(AttentionImpl[Metadata]):
         # Forward kernels may do a step in which all sequences begin. They have no sinks, and see keys that
         # are not yet rounded to 8 bits.
         self.may_begin = (
-            attn_type == AttentionType.DECODER and sinks is None and self.cache_dtype == dtype
+            attn_type == AttentionType.DECODER
+            and sinks is None
+            and self.cache_dtype == dtype
             and kv_sharing_target_layer_name is None
-        )  # fmt: skip
+        )
 
     def _refused(self, reason: str) -> UnsupportedError:
         return UnsupportedError(
@@ -98,9 +107,13 @@ class Impl(AttentionImpl[Metadata]):
         return k, v
 
     def do_kv_cache_update(
-        self, layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor,
+        self,
+        layer: Any,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        kv_cache: torch.Tensor,
         slot_mapping: torch.Tensor,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Store the new keys and values of a step at their places."""
         count = slot_mapping.shape[0]
         if self.encodes or not count or not kv_cache.numel():
@@ -120,10 +133,17 @@ class Impl(AttentionImpl[Metadata]):
         return {name: x.expand(batch, -1) for name, x in self.held_scales.items()}
 
     def forward(
-        self, layer: Any, query: torch.Tensor, key: torch.Tensor | None, value: torch.Tensor | None,
-        kv_cache: torch.Tensor, attn_metadata: Metadata | None, output: torch.Tensor,
-        output_scale: torch.Tensor | None = None, output_block_scale: torch.Tensor | None = None,
-    ) -> torch.Tensor:  # fmt: skip
+        self,
+        layer: Any,
+        query: torch.Tensor,
+        key: torch.Tensor | None,
+        value: torch.Tensor | None,
+        kv_cache: torch.Tensor,
+        attn_metadata: Metadata | None,
+        output: torch.Tensor,
+        output_scale: torch.Tensor | None = None,
+        output_block_scale: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Write a step's attention to `output`, (tokens, nhead_q, hdim), and return it."""
         if output_scale is not None or output_block_scale is not None:
             raise UnsupportedError(

@@ -66,9 +66,17 @@ class LatentBackend(MLACommonBackend):
 
     @classmethod
     def supports_combination(
-        cls, head_size: int, dtype: torch.dtype, kv_cache_dtype: str | None, block_size: int | None,
-        use_mla: bool, has_sink: bool, use_sparse: bool, use_mm_prefix: bool, device_capability: Any,
-    ) -> str | None:  # fmt: skip
+        cls,
+        head_size: int,
+        dtype: torch.dtype,
+        kv_cache_dtype: str | None,
+        block_size: int | None,
+        use_mla: bool,
+        has_sink: bool,
+        use_sparse: bool,
+        use_mm_prefix: bool,
+        device_capability: Any,
+    ) -> str | None:
         """Return why no kernel of this device does a layer, or None."""
         if not use_mla:
             return "layers without latent attention need --attention-backend CUSTOM"
@@ -116,23 +124,36 @@ class LatentBuilder(MLACommonMetadataBuilder[MLACommonMetadata[LatentDecode]]):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
         chosen = self._prefill_backend
         self._prefill_backend = Prefill(
-            num_heads=chosen.num_heads, scale=chosen.scale, kv_lora_rank=chosen.kv_lora_rank,
-            qk_nope_head_dim=chosen.qk_nope_head_dim, qk_rope_head_dim=chosen.qk_rope_head_dim,
-            v_head_dim=chosen.v_head_dim, vllm_config=vllm_config,
-        )  # fmt: skip
+            num_heads=chosen.num_heads,
+            scale=chosen.scale,
+            kv_lora_rank=chosen.kv_lora_rank,
+            qk_nope_head_dim=chosen.qk_nope_head_dim,
+            qk_rope_head_dim=chosen.qk_rope_head_dim,
+            v_head_dim=chosen.v_head_dim,
+            vllm_config=vllm_config,
+        )
         if not self._prefill_backend.has_kernel(device):
             self.reorder_batch_threshold = vllm_config.scheduler_config.max_num_batched_tokens
 
     def _build_decode(
-        self, block_table_tensor: torch.Tensor, seq_lens_device: torch.Tensor, max_seq_len: int,
-        query_start_loc_cpu: torch.Tensor, query_start_loc_device: torch.Tensor, num_decode_tokens: int,
-        max_query_len: int, dcp_tot_seq_lens_device: torch.Tensor | None,
-    ) -> LatentDecode:  # fmt: skip
+        self,
+        block_table_tensor: torch.Tensor,
+        seq_lens_device: torch.Tensor,
+        max_seq_len: int,
+        query_start_loc_cpu: torch.Tensor,
+        query_start_loc_device: torch.Tensor,
+        num_decode_tokens: int,
+        max_query_len: int,
+        dcp_tot_seq_lens_device: torch.Tensor | None,
+    ) -> LatentDecode:
         return LatentDecode(
-            block_table=block_table_tensor, seq_lens=seq_lens_device,
-            dcp_tot_seq_lens=dcp_tot_seq_lens_device, query_start_loc=query_start_loc_device,
-            max_query_len=max_query_len, max_seq_len=max_seq_len,
-        )  # fmt: skip
+            block_table=block_table_tensor,
+            seq_lens=seq_lens_device,
+            dcp_tot_seq_lens=dcp_tot_seq_lens_device,
+            query_start_loc=query_start_loc_device,
+            max_query_len=max_query_len,
+            max_seq_len=max_seq_len,
+        )
 
 
 class LatentImpl(MLACommonImpl[MLACommonMetadata[LatentDecode]]):
@@ -179,9 +200,14 @@ class LatentImpl(MLACommonImpl[MLACommonMetadata[LatentDecode]]):
         return dict.fromkeys(("k_scale", "v_scale"), of_heads(scale, 1).expand(batch, 1))
 
     def do_kv_cache_update(
-        self, kv_c_normed: torch.Tensor, k_pe: torch.Tensor, kv_cache: torch.Tensor,
-        slot_mapping: torch.Tensor, kv_cache_dtype: str, k_scale: torch.Tensor,
-    ) -> None:  # fmt: skip
+        self,
+        kv_c_normed: torch.Tensor,
+        k_pe: torch.Tensor,
+        kv_cache: torch.Tensor,
+        slot_mapping: torch.Tensor,
+        kv_cache_dtype: str,
+        k_scale: torch.Tensor,
+    ) -> None:
         """Store the two parts of a step's rows, as if they were keys and values."""
         slots = slot_mapping.flatten()
         count = slots.shape[0]
@@ -189,14 +215,21 @@ class LatentImpl(MLACommonImpl[MLACommonMetadata[LatentDecode]]):
             return
         first, rest = self.rows(kv_cache).split([self.kv_lora_rank, k_pe.shape[-1]], dim=-1)
         flash_attn_kv_append(
-            first, rest, kv_c_normed[:count, None], k_pe[:count].reshape(count, 1, -1), slots=slots,
+            first,
+            rest,
+            kv_c_normed[:count, None],
+            k_pe[:count].reshape(count, 1, -1),
+            slots=slots,
             **self.scales(k_scale, 1),
-        )  # fmt: skip
+        )
 
     def forward_mqa(
-        self, q: torch.Tensor | tuple[torch.Tensor, torch.Tensor], kv_c_and_k_pe_cache: torch.Tensor,
-        attn_metadata: MLACommonMetadata[LatentDecode], layer: Any,
-    ) -> tuple[torch.Tensor, None]:  # fmt: skip
+        self,
+        q: torch.Tensor | tuple[torch.Tensor, torch.Tensor],
+        kv_c_and_k_pe_cache: torch.Tensor,
+        attn_metadata: MLACommonMetadata[LatentDecode],
+        layer: Any,
+    ) -> tuple[torch.Tensor, None]:
         """Return the attention of the sequences that decode, (tokens, nhead_q, rank)."""
         step = attn_metadata.decode
         assert step is not None
@@ -235,9 +268,14 @@ class Prefill(MLAPrefillBackend):
         return True
 
     def run_prefill_new_tokens(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, return_softmax_lse: bool,
-        out: torch.Tensor | None = None, output_scale: torch.Tensor | None = None,
-    ) -> Any:  # fmt: skip
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        return_softmax_lse: bool,
+        out: torch.Tensor | None = None,
+        output_scale: torch.Tensor | None = None,
+    ) -> Any:
         """Return the attention among the step's own tokens, and the log-sum-exp if it is asked for."""
         if output_scale is not None:
             raise UnsupportedError("got a scale of the output, expected None: supports_quant_output says so")
@@ -258,9 +296,16 @@ class Prefill(MLAPrefillBackend):
         return True
 
     def _attend(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: tuple[torch.Tensor, torch.Tensor],
-        longest: tuple[int, int], return_lse: bool, causal: bool, out: torch.Tensor | None,
-    ) -> Any:  # fmt: skip
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        starts: tuple[torch.Tensor, torch.Tensor],
+        longest: tuple[int, int],
+        return_lse: bool,
+        causal: bool,
+        out: torch.Tensor | None,
+    ) -> Any:
         return flash_attn_varlen_func(
             q, k, v, *starts, *longest, softmax_scale=self.scale, causal=causal, return_lse=return_lse,
             out=out,

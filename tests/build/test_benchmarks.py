@@ -120,8 +120,13 @@ def test_call_overhead_says_what_could_not_be_fetched(tmp_path: Path) -> None:
     env = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
     done = subprocess.run(
         [sys.executable, str(script), "--json"],
-        capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path, env=env,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=tmp_path,
+        env=env,
+    )
     assert done.returncode == 1
     assert "pip could not install torch" in done.stderr
     assert "--without-flash-attn" in done.stderr

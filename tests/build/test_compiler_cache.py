@@ -25,9 +25,17 @@ COMPILER = """#!/bin/sh
 exec COMPILER "$@"
 """
 FLAGS = (
-    "-x", "hip", "--offload-arch=gfx942", "-nogpuinc", "-nogpulib", "--cuda-device-only",
-    "--no-gpu-bundle-output", "-std=c++20", "-O2", "-fuse-cuid=none",
-)  # fmt: skip
+    "-x",
+    "hip",
+    "--offload-arch=gfx942",
+    "-nogpuinc",
+    "-nogpulib",
+    "--cuda-device-only",
+    "--no-gpu-bundle-output",
+    "-std=c++20",
+    "-O2",
+    "-fuse-cuid=none",
+)
 SOURCE = """
 #include "value.h"
 extern "C" __attribute__((global)) void kernel(int* p) { *p = VALUE; }

@@ -105,10 +105,15 @@ print(1e3 * (time.perf_counter() - begin))
 """
 
 
-@pytest.mark.parametrize("code", [
-    LIBRARY.format(path=str(paths.library_path())), KERNELS.format(call="fa.fmha_fwd_prepare(fwd)"),
-    KERNELS.format(call="fa.fmha_bwd_prepare(bwd)"),
-], ids=["library", "forward", "backward"])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        LIBRARY.format(path=str(paths.library_path())),
+        KERNELS.format(call="fa.fmha_fwd_prepare(fwd)"),
+        KERNELS.format(call="fa.fmha_bwd_prepare(bwd)"),
+    ],
+    ids=["library", "forward", "backward"],
+)
 def test_loading_takes_less_than_20_milliseconds(code: str) -> None:
     """The library with all its kernels, and then the kernels of a call; in the best of several processes."""
     taken = sorted(float(run(code)) for _ in range(5))

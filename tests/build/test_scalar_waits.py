@@ -22,7 +22,7 @@ def mended(folder: Path, lines: list[str]) -> list[str]:
     return [line.strip() for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("lines", [
+_WAITS = [
     [COMPARE, ">v_cndmask_b32_e64 v3, v4, v5, s2", "v_cndmask_b32_e64 v6, v4, v5, s2"],
     ["v_cmp_lt_f32_e32 vcc_lo, v1, v2", ">v_dual_cndmask_b32 v3, v4, v5 :: v_dual_mov_b32 v6, v7"],
     ["v_cmp_lt_f32_e32 vcc_lo, v1, v2", ">v_cndmask_b32_e32 v3, v4, v5, vcc_lo"],
@@ -33,15 +33,20 @@ def mended(folder: Path, lines: list[str]) -> list[str]:
     ["v_div_scale_f32 v1, vcc_lo, v2, v3, v2", ">v_div_fmas_f32 v1, v2, v3, v4"],
     ["v_div_scale_f32 v1, s3, v2, v3, v2", ">v_mov_b32_e32 v1, s3"],
     [
-        "v_readlane_b32 s5, v1, 3", ">v_add_nc_u32_e32 v1, s5, v2",
-        "v_readlane_b32 s5, v1, 4", ">v_mov_b32_e32 v2, s5",
+        "v_readlane_b32 s5, v1, 3",
+        ">v_add_nc_u32_e32 v1, s5, v2",
+        "v_readlane_b32 s5, v1, 4",
+        ">v_mov_b32_e32 v2, s5",
     ],
     [COMPARE, ">v_cmp_eq_u32_e64 s3, s2, v1", ">v_cndmask_b32_e64 v3, v4, v5, s3"],
     # A jump comes from below.
     [".LBB0_1:", ">v_mov_b32_e32 v1, s2", COMPARE, "s_cbranch_scc1 .LBB0_1"],
     # A register of a pair.
     [COMPARE, ">v_cvt_f64_f32_e32 v[1:2], s[2:3]"],
-], ids=lambda lines: lines[0].split()[0] + str(len(lines)))  # fmt: skip
+]
+
+
+@pytest.mark.parametrize("lines", _WAITS, ids=lambda lines: lines[0].split()[0] + str(len(lines)))
 def test_waits(lines: list[str], tmp_path: Path) -> None:
     """One before each line that begins with an arrow."""
     want = [part for line in lines for part in ([WAIT, line[1:]] if line[0] == ">" else [line])]

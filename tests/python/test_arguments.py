@@ -29,9 +29,14 @@ def int32(*values: int) -> DeviceArray:
 def _varlen(**change: Any) -> Callable[[], Any]:
     q = new(90, 2, 64)
     arguments: dict[str, Any] = {
-        "q": q, "k": q, "v": q, "cu_seqlens_q": int32(0, 30, 90), "cu_seqlens_k": int32(0, 50, 90),
-        "max_seqlen_q": 60, "max_seqlen_k": 50,
-    }  # fmt: skip
+        "q": q,
+        "k": q,
+        "v": q,
+        "cu_seqlens_q": int32(0, 30, 90),
+        "cu_seqlens_k": int32(0, 50, 90),
+        "max_seqlen_q": 60,
+        "max_seqlen_k": 50,
+    }
     return lambda: p.flash_attn_varlen_func(**(arguments | change))
 
 

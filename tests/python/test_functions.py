@@ -333,9 +333,14 @@ def test_what_is_returned() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"causal": True}, {"causal": True, "top_left": True}, {"window_size": (9, 3)},
-     {"window_size": (20, 300), "softmax_scale": 0.3}],
-)  # fmt: skip
+    [
+        {},
+        {"causal": True},
+        {"causal": True, "top_left": True},
+        {"window_size": (9, 3)},
+        {"window_size": (20, 300), "softmax_scale": 0.3},
+    ],
+)
 def test_probabilities(options: dict[str, Any]) -> None:
     """Rows sum to 1, or to 0 where no key is seen, and make O of V."""
     shapes = (2, 90, 4, 64), (2, 70, 2, 64), (2, 70, 2, 64)

@@ -70,10 +70,15 @@ def _varlens(draw: st.DrawFn, batch: int, seqlen_q: int, seqlen_k: int) -> Varle
 
 @st.composite
 def cases(
-    draw: st.DrawFn, *, dtypes: tuple[str, ...] = HALVES, hdims: tuple[int, ...] = HDIMS,
-    variants: tuple[str, ...] = ("none",), varlen: tuple[bool, ...] = (False,),
-    dropout: tuple[bool, ...] = (False,), max_tiles: int = MAX_TILES,
-) -> Case:  # fmt: skip
+    draw: st.DrawFn,
+    *,
+    dtypes: tuple[str, ...] = HALVES,
+    hdims: tuple[int, ...] = HDIMS,
+    variants: tuple[str, ...] = ("none",),
+    varlen: tuple[bool, ...] = (False,),
+    dropout: tuple[bool, ...] = (False,),
+    max_tiles: int = MAX_TILES,
+) -> Case:
     """Random cases, of a bounded number of tiles."""
     seqlen_q, seqlen_k = draw(seqlens), draw(seqlens)
     hdim = draw(st.sampled_from(hdims))

@@ -200,10 +200,16 @@ def fields_of(row: Row) -> dict[str, Any]:
     """Return a problem for a kernel: with fewer rows than it has in a workgroup, and more."""
     rng = drawn(row)
     return {
-        "dtype": DTYPE_OF[row["dtype"]], "hdim": row["hdim_q"], "hdim_v": row["hdim_v"], "nhead_k": 1,
-        "ratio": 3, "lengths": (300, *map(int, rng.integers(1, 200, 2))),
-        "seqlens_q": (45, 1, int(rng.integers(1, 12))), "packed": True, "causal": True,
-    }  # fmt: skip
+        "dtype": DTYPE_OF[row["dtype"]],
+        "hdim": row["hdim_q"],
+        "hdim_v": row["hdim_v"],
+        "nhead_k": 1,
+        "ratio": 3,
+        "lengths": (300, *map(int, rng.integers(1, 200, 2))),
+        "seqlens_q": (45, 1, int(rng.integers(1, 12))),
+        "packed": True,
+        "causal": True,
+    }
 
 
 def number_of(decoding: Decoding, name: str) -> int:

@@ -23,9 +23,14 @@ _CHOICES = ("PYFA_ROCM_DEVICE", "FMHA_HIP_RUNTIME", "ROCM_PATH", "LD_LIBRARY_PAT
 def _output(arguments: list[str], environment: dict[str, str], timeout: int | None = None) -> str:
     """Return what Python prints, which must succeed."""
     done = subprocess.run(
-        [sys.executable, *arguments], env=os.environ | environment, cwd=ROOT, timeout=timeout,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, *arguments],
+        env=os.environ | environment,
+        cwd=ROOT,
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -182,9 +182,14 @@ class Appending:
             for i, name in enumerate(("k_scale", "v_scale")):
                 fields[name] = CacheScale(self._on_device(self.scale[i]), case.nhead_k, 1)
         return Cache(
-            dtype=case.stored, pages=self.pages, page_size=self.page_size, k=k, v=v,
-            scale_per_page=case.scales == "page", **fields,
-        )  # fmt: skip
+            dtype=case.stored,
+            pages=self.pages,
+            page_size=self.page_size,
+            k=k,
+            v=v,
+            scale_per_page=case.scales == "page",
+            **fields,
+        )
 
     def params(self) -> KvAppendParams:
         """Arguments of the raw function."""

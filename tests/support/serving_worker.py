@@ -18,9 +18,14 @@ THREADS, STEPS = 8, 3
 
 def _case(thread: int) -> Serving:
     return Serving(
-        prompts=(7 * thread, 40, 64), new=1 + thread % 3, slots=thread % 4 >= 2, splits=(0, 1, 3)[thread % 3],
-        dtype=("float16", "bfloat16")[thread // 4], page_size=(1, 16, 32, 64)[thread % 4], seed=thread,
-    )  # fmt: skip
+        prompts=(7 * thread, 40, 64),
+        new=1 + thread % 3,
+        slots=thread % 4 >= 2,
+        splits=(0, 1, 3)[thread % 3],
+        dtype=("float16", "bfloat16")[thread // 4],
+        page_size=(1, 16, 32, 64)[thread % 4],
+        seed=thread,
+    )
 
 
 def _work(thread: int, device: int) -> None:

@@ -73,13 +73,19 @@ def problems(args: argparse.Namespace, sizes: Sizes) -> list[DecodeTrial]:
         raise InvalidArgumentError(f"--page-size: got {args.page_size}, expected a power of two")
     return [
         DecodeTrial(
-            batch, context, group, args.heads_k or sizes.nhead_k, args.hdim, args.page_size, args.dtype,
+            batch,
+            context,
+            group,
+            args.heads_k or sizes.nhead_k,
+            args.hdim,
+            args.page_size,
+            args.dtype,
             args.splits,
         )
         for batch in args.batches or sizes.batches
         for group in args.groups
         for context in args.contexts or sizes.contexts
-    ]  # fmt: skip
+    ]
 
 
 def counted(decoding: Decoding) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Decoding:
 
     @property
     def splits(self) -> int:
-        """Parts that the keys are dealt to."""
+        """Return the parts into which the keys are divided."""
         info = fmha.fmha_decode_kernel(self.params)
         return info.grid[0] // -(-self.trial.group // info.tile_m)
 

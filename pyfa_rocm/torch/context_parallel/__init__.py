@@ -18,5 +18,9 @@ from pyfa_rocm.torch.context_parallel.functional import (
 )
 
 __all__ = [
-    "context_parallel_attn_func", "context_parallel_attn_varlen_func", "local_rows", "shard", "unshard",
-]  # fmt: skip
+    "context_parallel_attn_func",
+    "context_parallel_attn_varlen_func",
+    "local_rows",
+    "shard",
+    "unshard",
+]

@@ -84,9 +84,15 @@ class Message:
     """
 
     def __init__(
-        self, peers: Peers, to: int, sent: tuple[torch.Tensor, ...], source: int,
-        shapes: tuple[torch.Size, ...], like: torch.Tensor, what: str,
-    ) -> None:  # fmt: skip
+        self,
+        peers: Peers,
+        to: int,
+        sent: tuple[torch.Tensor, ...],
+        source: int,
+        shapes: tuple[torch.Size, ...],
+        like: torch.Tensor,
+        what: str,
+    ) -> None:
         self._peers, self._what, self._shapes = peers, f"{what} of rank {source}", shapes
         operations = []
         # Bytes, since not every backend knows every type.
@@ -122,9 +128,12 @@ def exchange_rows(peers: Peers, x: torch.Tensor, received: list[int], sent: list
     row = math.prod(x.shape[1:]) * x.element_size()
     try:
         distributed.all_to_all_single(
-            out.view(-1).view(torch.uint8), x.contiguous().view(-1).view(torch.uint8),
-            [n * row for n in received], [n * row for n in sent], group=peers.group,
-        )  # fmt: skip
+            out.view(-1).view(torch.uint8),
+            x.contiguous().view(-1).view(torch.uint8),
+            [n * row for n in received],
+            [n * row for n in sent],
+            group=peers.group,
+        )
     except RuntimeError as error:
         raise peers.describe(error, "an exchange of rows with the other ranks failed") from error
     return out

@@ -58,16 +58,26 @@ class _Problem:
         start, stop = needed(self.calls(to, self.peers.rank))
         first, last = needed(self.calls(self.peers.rank, source))
         return Message(
-            self.peers, to, (k[start:stop], v[start:stop]), source,
-            tuple(torch.Size((last - first, *x.shape[1:])) for x in (k, v)), k,
+            self.peers,
+            to,
+            (k[start:stop], v[start:stop]),
+            source,
+            tuple(torch.Size((last - first, *x.shape[1:])) for x in (k, v)),
+            k,
             f"keys and values, step {step},",
-        )  # fmt: skip
+        )
 
 
 def _problem(
-    lengths: Sequence[int], zigzag: bool, group_name: str, causal: bool, window_left: int,
-    window_right: int, softmax_scale: float, softcap: float,
-) -> _Problem:  # fmt: skip
+    lengths: Sequence[int],
+    zigzag: bool,
+    group_name: str,
+    causal: bool,
+    window_left: int,
+    window_right: int,
+    softmax_scale: float,
+    softcap: float,
+) -> _Problem:
     peers = peers_of(group_name)
     shards = Shards(tuple(int(n) for n in lengths), peers.size, zigzag=zigzag)
     options = {"softmax_scale": softmax_scale, "softcap": softcap}
@@ -113,9 +123,15 @@ class _Placed:
         dout, q, out, lse = saved
         dq, dk, dv = grads
         tensors = (
-            dout[self.q], q[self.q], *(x[self.k] for x in block), out[self.q], lse[:, self.q], dq[self.q],
-            dk[self.k], dv[self.k],
-        )  # fmt: skip
+            dout[self.q],
+            q[self.q],
+            *(x[self.k] for x in block),
+            out[self.q],
+            lse[:, self.q],
+            dq[self.q],
+            dk[self.k],
+            dv[self.k],
+        )
         arguments = self.arguments | {"deterministic": True, "accumulate": True}
         if self.is_packed:
             _ops.fmha_varlen_bwd_out(*tensors, **arguments)
@@ -125,9 +141,18 @@ class _Placed:
 
 @torch.library.custom_op("pyfa_rocm::ring_fwd", mutates_args=())
 def _ring_fwd(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Sequence[int], zigzag: bool, group_name: str,
-    causal: bool, window_left: int, window_right: int, softmax_scale: float, softcap: float,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: Sequence[int],
+    zigzag: bool,
+    group_name: str,
+    causal: bool,
+    window_left: int,
+    window_right: int,
+    softmax_scale: float,
+    softcap: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
     problem = _problem(lengths, zigzag, group_name, causal, window_left, window_right, softmax_scale, softcap)
     out = torch.zeros(*q.shape[:-1], v.shape[-1], dtype=torch.float32, device=q.device)
     lse = torch.full((q.shape[1], q.shape[0]), -math.inf, dtype=torch.float32, device=q.device)

@@ -199,9 +199,14 @@ def local_rows(
 
 
 def shard(
-    x: torch.Tensor, cu_seqlens: Sequence[int] | torch.Tensor | None = None, *, dim: int = 1,
-    ring: Any = None, ulysses: Any = None, zigzag: bool = True,
-) -> torch.Tensor:  # fmt: skip
+    x: torch.Tensor,
+    cu_seqlens: Sequence[int] | torch.Tensor | None = None,
+    *,
+    dim: int = 1,
+    ring: Any = None,
+    ulysses: Any = None,
+    zigzag: bool = True,
+) -> torch.Tensor:
     """Return this rank's rows of a tensor that has all of them, along a dimension.
 
     Parameters
@@ -220,9 +225,14 @@ def shard(
 
 
 def unshard(
-    x: torch.Tensor, cu_seqlens: Sequence[int] | torch.Tensor | None = None, *, dim: int = 1,
-    ring: Any = None, ulysses: Any = None, zigzag: bool = True,
-) -> torch.Tensor:  # fmt: skip
+    x: torch.Tensor,
+    cu_seqlens: Sequence[int] | torch.Tensor | None = None,
+    *,
+    dim: int = 1,
+    ring: Any = None,
+    ulysses: Any = None,
+    zigzag: bool = True,
+) -> torch.Tensor:
     """Return all ranks' rows in their order, on each rank: the inverse of `shard`. It has no gradient."""
     place = _place(ring, ulysses, zigzag)
     lengths = [x.shape[dim] * place.rings * place.heads] if cu_seqlens is None else _lengths(cu_seqlens)
@@ -285,9 +295,14 @@ def _lengths(cu_seqlens: Sequence[int] | torch.Tensor) -> list[int]:
 
 
 def _attend(
-    place: _Place, lengths: list[int], tensors: tuple[torch.Tensor, ...],
-    softmax_scale: float | None, causal: bool, window_size: tuple[int, int], softcap: float,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    place: _Place,
+    lengths: list[int],
+    tensors: tuple[torch.Tensor, ...],
+    softmax_scale: float | None,
+    causal: bool,
+    window_size: tuple[int, int],
+    softcap: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return O (rows, nhead, hdim_v) and the log-sum-exp (nhead, rows) of this rank's packed rows."""
     q, k, v = autocast(*tensors)
     exchanged = (lengths, place.rings, place.ring, place.zigzag, place.ulysses_name)

@@ -51,9 +51,15 @@ def use_in_context_parallel() -> Iterator[None]:
 
 
 def flash_forward(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0,
-    is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
-) -> tuple[Any, ...]:  # fmt: skip
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Any, ...]:
     """Like ``aten._scaled_dot_product_flash_attention``, of (batch, nhead, seqlen, hdim)."""
     _require_no_dropout(dropout_p)
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
@@ -65,18 +71,31 @@ def flash_forward(
 
 
 def flash_backward(
-    grad_out: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor,
-    logsumexp: torch.Tensor, *_lengths: Any, dropout_p: float = 0.0, is_causal: bool = False,
-    scale: float | None = None, **_of_dropout: Any,
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    grad_out: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    *_lengths: Any,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    **_of_dropout: Any,
+) -> tuple[torch.Tensor, ...]:
     """Like ``aten._scaled_dot_product_flash_attention_backward``."""
     _require_no_dropout(dropout_p)
     # O as torch's template merges it may have any layout.
     rows = [x.transpose(1, 2).contiguous() for x in (grad_out, query, key, value, out)]
     gradients = _ops.fmha_bwd(
-        *rows, logsumexp.contiguous(), softmax_scale=scale, causal=is_causal, top_left=True,
-        deterministic=True, grad_dtype=torch.float32,
-    )  # fmt: skip
+        *rows,
+        logsumexp.contiguous(),
+        softmax_scale=scale,
+        causal=is_causal,
+        top_left=True,
+        deterministic=True,
+        grad_dtype=torch.float32,
+    )
     return tuple(x.transpose(1, 2) for x in gradients[:3])
 
 
@@ -88,9 +107,16 @@ def _require_no_dropout(dropout_p: float) -> None:
 
 
 def _ring_forward(
-    mesh: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0,
-    is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
-) -> Any:  # fmt: skip
+    mesh: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> Any:
     if return_debug_mask:
         raise UnsupportedError("return_debug_mask: got True, expected False: a ring has no such mask")
     return _attention._templated_ring_attention(

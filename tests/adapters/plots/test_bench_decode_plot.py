@@ -41,14 +41,21 @@ def _timed() -> dict[str, Any]:
     """Return results as a card would give them; one problem ran out of memory."""
     rows = [
         {
-            "batch": batch, "context": context, "group": group, "nhead_k": 8, "hdim": 128, "page_size": 16,
-            "dtype": "bfloat16", "bytes_per_s": 4e12 * context / (context + 5000 / batch), "counted": None,
+            "batch": batch,
+            "context": context,
+            "group": group,
+            "nhead_k": 8,
+            "hdim": 128,
+            "page_size": 16,
+            "dtype": "bfloat16",
+            "bytes_per_s": 4e12 * context / (context + 5000 / batch),
+            "counted": None,
             "reason": "out of memory" if (batch, context) == (64, 131072) else "",
         }
         for batch in (1, 64)
         for group in (1, 8)
         for context in (1024, 131072)
-    ]  # fmt: skip
+    ]
     return {"device": "a card", "emulated": False, "repeat": 10, "rows": rows}
 
 

@@ -20,8 +20,14 @@ def _timed() -> dict[str, Any]:
     """Return results as a card would give them; one implementation ran out of memory."""
     rows = [
         {
-            "implementation": name, "direction": direction, "hdim": hdim, "causal": causal, "seqlen": seqlen,
-            "dtype": "float16", "tflops": 100.0 + seqlen / 16, "counted": None,
+            "implementation": name,
+            "direction": direction,
+            "hdim": hdim,
+            "causal": causal,
+            "seqlen": seqlen,
+            "dtype": "float16",
+            "tflops": 100.0 + seqlen / 16,
+            "counted": None,
             "reason": "out of memory" if name == "torch eager" and seqlen == SEQLENS[-1] else "",
         }
         for direction in ("forward", "backward")
@@ -29,7 +35,7 @@ def _timed() -> dict[str, Any]:
         for causal in (False, True)
         for seqlen in SEQLENS
         for name in ("pyfa_rocm", "torch SDPA", "torch eager")
-    ]  # fmt: skip
+    ]
     return {"device": "a card", "emulated": False, "repeat": 10, "rows": rows}
 
 

@@ -32,16 +32,22 @@ def _bench(directions: int, hdims: int, seqlens: int, emulated: bool) -> dict[st
     names = ("pyfa_rocm",) if emulated else ("pyfa_rocm", "torch SDPA", "torch eager")
     rows = [
         {
-            "implementation": name, "direction": direction, "hdim": 64 << h, "causal": causal,
-            "seqlen": 512 << s, "dtype": "bfloat16", "tflops": 1000.0 + 16 * s,
-            "counted": {"hbm_bytes": 2e9 + s, "standard_hbm_bytes": 5e10}, "reason": "",
+            "implementation": name,
+            "direction": direction,
+            "hdim": 64 << h,
+            "causal": causal,
+            "seqlen": 512 << s,
+            "dtype": "bfloat16",
+            "tflops": 1000.0 + 16 * s,
+            "counted": {"hbm_bytes": 2e9 + s, "standard_hbm_bytes": 5e10},
+            "reason": "",
         }
         for direction in ("forward", "backward")[:directions]
         for h in range(hdims)
         for causal in (False, True)[:hdims]
         for s in range(seqlens)
         for name in names
-    ]  # fmt: skip
+    ]
     return {"device": DEVICE, "emulated": emulated, "repeat": 10, "rows": rows}
 
 
@@ -49,13 +55,21 @@ def _decode(batches: int, contexts: int, groups: int, emulated: bool) -> dict[st
     counted = {"hbm_ratio": 1.123, "unsplit_ratio": 1.012, "times_hbm": 12.34}
     rows = [
         {
-            "batch": 1 << b, "context": 1024 << c, "group": 1 << g, "nhead_k": 8, "hdim": 128,
-            "page_size": 16, "dtype": "bfloat16", "bytes_per_s": 4e12, "counted": counted, "reason": "",
+            "batch": 1 << b,
+            "context": 1024 << c,
+            "group": 1 << g,
+            "nhead_k": 8,
+            "hdim": 128,
+            "page_size": 16,
+            "dtype": "bfloat16",
+            "bytes_per_s": 4e12,
+            "counted": counted,
+            "reason": "",
         }
         for b in range(batches)
         for g in range(groups)
         for c in range(contexts)
-    ]  # fmt: skip
+    ]
     return {"device": DEVICE, "emulated": emulated, "repeat": 10, "rows": rows}
 
 

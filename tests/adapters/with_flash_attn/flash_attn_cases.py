@@ -29,9 +29,15 @@ def as_numpy(x: torch.Tensor) -> Any:
 
 
 def judge_gradients(
-    got: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
-    dout: torch.Tensor, **options: Any,
-) -> None:  # fmt: skip
+    got: Any,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    dout: torch.Tensor,
+    **options: Any,
+) -> None:
     """Compare dq, dk and dv with float64's from these O and LSE, within the derived bounds."""
     dtype = str(q.dtype).removeprefix("torch.")
     numerics = reference.numerics_of(dtype, arch="gfx942")
@@ -42,9 +48,17 @@ def judge_gradients(
 
 
 def judge_packed(
-    got: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
-    dout: torch.Tensor, cu_q: torch.Tensor, cu_k: torch.Tensor, **options: Any,
-) -> None:  # fmt: skip
+    got: Any,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    dout: torch.Tensor,
+    cu_q: torch.Tensor,
+    cu_k: torch.Tensor,
+    **options: Any,
+) -> None:
     """Like `judge_gradients`, of each sequence by itself."""
     for of_q, of_k in zip(itertools.pairwise(cu_q.tolist()), itertools.pairwise(cu_k.tolist()), strict=True):
         rows, keys = slice(*of_q), slice(*of_k)

@@ -188,11 +188,18 @@ def test_gradients_of_packed_sequences() -> None:
     judge_packed(written, q, k, v, out, lse, dout, cu, cu, causal=True)
 
 
-@pytest.mark.parametrize("change", [
-    {}, {"pages": "none", "dtype": "float16"}, {"pages": "batch_idx", "lengths": (0, 65, 3)},
-    {"page_size": 1, "seqlen_q": 3, "leftpad": (5, 40)}, {"options": {"num_splits": 256}},
-    {"seqlen_q": 5, "options": {"causal": True, "window_size": (20, 0), "softcap": 20.0}},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"pages": "none", "dtype": "float16"},
+        {"pages": "batch_idx", "lengths": (0, 65, 3)},
+        {"page_size": 1, "seqlen_q": 3, "leftpad": (5, 40)},
+        {"options": {"num_splits": 256}},
+        {"seqlen_q": 5, "options": {"causal": True, "window_size": (20, 0), "softcap": 20.0}},
+    ],
+    ids=str,
+)
 def test_cache(change: dict[str, Any]) -> None:
     """The table by flash-attention 3's name; four results with the log-sum-exp, as its callers expect."""
     case = replace(BASE, **change)

@@ -67,13 +67,20 @@ def extension(arrays: Tensors, out: torch.Tensor | None = None, scale: float = 0
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("change", [
-    {}, {"pages": "none", "dtype": "float16"}, {"pages": "batch_idx", "lengths": (0, 65, 3)},
-    {"page_size": 256, "ratio": 5, "nhead_k": 1}, {"page_size": 1, "seqlen_q": 3, "leftpad": (5, 40)},
-    {"seqlen_q": 5, "options": {"causal": True, "window_size": (20, 0), "softcap": 20.0}},
-    {"alibi": True, "seqlen_q": 30, "options": {"causal": True}},
-    {"pages": "none", "leftpad": (5, 40), "options": {"num_splits": 3}},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"pages": "none", "dtype": "float16"},
+        {"pages": "batch_idx", "lengths": (0, 65, 3)},
+        {"page_size": 256, "ratio": 5, "nhead_k": 1},
+        {"page_size": 1, "seqlen_q": 3, "leftpad": (5, 40)},
+        {"seqlen_q": 5, "options": {"causal": True, "window_size": (20, 0), "softcap": 20.0}},
+        {"alibi": True, "seqlen_q": 30, "options": {"causal": True}},
+        {"pages": "none", "leftpad": (5, 40), "options": {"num_splits": 3}},
+    ],
+    ids=str,
+)
 def test_attention(change: dict[str, Any]) -> None:
     """The public function by keyword; and the extension, which returns the `out` that it is given."""
     case = replace(BASE, **change)
@@ -414,15 +421,21 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "lengths": ({"cache_seqlens": LENGTHS.long()}, InvalidArgumentError, "cache_seqlens: got dtype int64"),
     "negative": ({"cache_seqlens": -1}, InvalidArgumentError, "cache_seqlens: got -1, expected 0 or more"),
     "table": ({"block_table": TABLE[0]}, InvalidArgumentError, r"block_table: got shape \(4,\), expected \("),
-    "page": ({x: torch.zeros(9, 48, 2, 64).bfloat16() for x in ("k_cache", "v_cache")}, InvalidArgumentError,
-             "page_size = 48: expected a power of two"),
+    "page": (
+        {x: torch.zeros(9, 48, 2, 64).bfloat16() for x in ("k_cache", "v_cache")},
+        InvalidArgumentError,
+        "page_size = 48: expected a power of two",
+    ),
     "index": ({"cache_batch_idx": LENGTHS}, InvalidArgumentError, "cache_batch_idx: got .* None with block_"),
     "window": ({"window_size": 3}, InvalidArgumentError, "window_size: got 3, expected two integers"),
     "splits": ({"num_splits": 129}, InvalidArgumentError, "num_splits = 129: expected 0 .* to 128"),
     "softcap": ({"softcap": "1"}, InvalidArgumentError, "softcap: got '1', expected a number"),
-    "float32": ({x: torch.zeros(9, 16, 2, 64) for x in ("k_cache", "v_cache")}, UnsupportedError,
-                r"cache->dtype = fp32.* expected cache->dtype = bf16"),
-}  # fmt: skip
+    "float32": (
+        {x: torch.zeros(9, 16, 2, 64) for x in ("k_cache", "v_cache")},
+        UnsupportedError,
+        r"cache->dtype = fp32.* expected cache->dtype = bf16",
+    ),
+}
 
 
 @pytest.mark.parametrize("new", [{}, {"k": NEW + 1, "v": NEW + 1}], ids=["", "new"])

@@ -77,13 +77,19 @@ def test_lengths_as_a_number_and_none() -> None:
         assert same(flash_attn_with_kvcache(**(arrays | {"cache_seqlens": lengths})), full)
 
 
-@pytest.mark.parametrize("change", [
-    {}, {"interleaved": True, "rotary_float": True, "table": "none"},
-    {"packed": True, "lengths": (1, 0, 20, 7), "used": (100, 3, 0, 15)},
-    {"table": "slots", "positions": True}, {"rotary_dim": 0, "parts": "kv", "hdim_v": 40},
-    {"cache_dtype": "float8_e4m3fnuz", "scales": "page"},
-    {"cache_dtype": "float8_e4m3fnuz", "scales": "sequence"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"interleaved": True, "rotary_float": True, "table": "none"},
+        {"packed": True, "lengths": (1, 0, 20, 7), "used": (100, 3, 0, 15)},
+        {"table": "slots", "positions": True},
+        {"rotary_dim": 0, "parts": "kv", "hdim_v": 40},
+        {"cache_dtype": "float8_e4m3fnuz", "scales": "page"},
+        {"cache_dtype": "float8_e4m3fnuz", "scales": "sequence"},
+    ],
+    ids=str,
+)
 def test_append(change: dict[str, Any]) -> None:
     InJax(replace(Append(rotary_dim=32), **change)).run_in_jax()
 
@@ -105,9 +111,14 @@ def test_new_tokens(seqlen_q: int, seqlen_new: int, causal: bool) -> None:
     # Keys and values of the queries' own shapes, which go nowhere: only q is asked for.
     nowhere = {name: jnp.zeros((*q.shape[:2], *x.shape[2:]), x.dtype) for name, x in new.items()}
     *_, rotated = flash_attn_kv_append(
-        k_cache, v_cache, **nowhere, q=q, **tables, positions=place.astype(jnp.int32),
+        k_cache,
+        v_cache,
+        **nowhere,
+        q=q,
+        **tables,
+        positions=place.astype(jnp.int32),
         slots=jnp.full(place.shape, -1, jnp.int32),
-    )  # fmt: skip
+    )
     written = {"k_cache": k_cache, "v_cache": v_cache, "block_table": table, "q": rotated}
     case.judge(written, o, lse, [n + seqlen_new for n in case.lengths])
 
@@ -332,11 +343,15 @@ def test_vectorised_cache() -> None:
         assert same(a, b)
 
 
-@pytest.mark.parametrize("change", [
+_VALUES_IN_KEYS: list[Any] = [
     {"hdim": 576, "hdim_v": 512, "nhead_k": 1, "ratio": 16, "options": {"num_splits": 2}},
     {"hdim": 576, "hdim_v": 512, "nhead_k": 1, "seqlen_q": 3, "options": {"causal": True}, "leftpad": (2, 9)},
-    {"hdim": 72, "hdim_v": 40, "pages": "batch_idx"}, {"hdim": 128, "hdim_v": 128, "pages": "none"},
-], ids=str)  # fmt: skip
+    {"hdim": 72, "hdim_v": 40, "pages": "batch_idx"},
+    {"hdim": 128, "hdim_v": 128, "pages": "none"},
+]
+
+
+@pytest.mark.parametrize("change", _VALUES_IN_KEYS, ids=str)
 def test_values_in_keys(change: dict[str, Any]) -> None:
     """Latent attention: against float64, and to the bit what a copy of the values gives; mapped too."""
     case = replace(BASE, **change)

@@ -78,10 +78,15 @@ def test_wrong_arguments(wrong: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize("donates", [False, True])
-@pytest.mark.parametrize(("wrong", "said"), [
-    ({"num_splits": 129}, "num_splits = 129"), ({"kernel": 99}, "kernel = 99"),
-    ({"sinks": zeros(3, dtype=jnp.float32)}, r"sinks: got shape \(3,\)"),
-], ids=["num_splits", "kernel", "sinks"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"num_splits": 129}, "num_splits = 129"),
+        ({"kernel": 99}, "kernel = 99"),
+        ({"sinks": zeros(3, dtype=jnp.float32)}, r"sinks: got shape \(3,\)"),
+    ],
+    ids=["num_splits", "kernel", "sinks"],
+)
 def test_a_refused_call_stores_nothing(wrong: dict[str, Any], said: str, donates: bool) -> None:
     """The caches are as they were, also where the call would have taken their memory."""
     case = replace(BASE, room=1)

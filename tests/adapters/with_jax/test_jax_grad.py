@@ -131,8 +131,13 @@ def test_nothing_to_see(rows: int, keys: int) -> None:
             assert got.shape == x.shape
             assert not got.any()
     lengths = jnp.zeros(3, jnp.int32)
-    packed = partial(flash_attn_varlen_func, cu_seqlens_q=lengths, cu_seqlens_k=lengths,
-                     max_seqlen_q=rows, max_seqlen_k=keys)  # fmt: skip
+    packed = partial(
+        flash_attn_varlen_func,
+        cu_seqlens_q=lengths,
+        cu_seqlens_k=lengths,
+        max_seqlen_q=rows,
+        max_seqlen_k=keys,
+    )
     loss = squares(lambda q, k, v: packed(q, k, v))
     for got, x in zip(jax.grad(loss, (0, 1, 2))(q[0], k[0], k[0]), (q[0], k[0], k[0]), strict=True):
         assert got.shape == x.shape
@@ -163,9 +168,14 @@ def test_lse(dtype: str, packed: bool) -> None:
         arrays = [x.reshape(-1, *x.shape[2:]) for x in arrays]
         lengths = jnp.array([0, 70, 140], jnp.int32)
         call = partial(
-            flash_attn_varlen_func, cu_seqlens_q=lengths, cu_seqlens_k=lengths, max_seqlen_q=70,
-            max_seqlen_k=70, causal=True, return_lse=True,
-        )  # fmt: skip
+            flash_attn_varlen_func,
+            cu_seqlens_q=lengths,
+            cu_seqlens_k=lengths,
+            max_seqlen_q=70,
+            max_seqlen_k=70,
+            causal=True,
+            return_lse=True,
+        )
 
     def loss(function: Any, of_o: float, *arrays: Any) -> Any:
         o, lse = function(*arrays)

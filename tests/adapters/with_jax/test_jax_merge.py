@@ -35,11 +35,17 @@ def arguments(merging: Merging, packed: bool = False) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("change", [
-    {}, {"accumulate": True}, {"dtype": "bfloat16", "base2": True},
-    {"o_dtype": "float32", "accumulate": True},
-    {"dtype": "float32", "o_dtype": "bfloat16", "parts": 7, "hdim": 40},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"accumulate": True},
+        {"dtype": "bfloat16", "base2": True},
+        {"o_dtype": "float32", "accumulate": True},
+        {"dtype": "float32", "o_dtype": "bfloat16", "parts": 7, "hdim": 40},
+    ],
+    ids=str,
+)
 def test_merge(change: dict[str, Any], packed: bool) -> None:
     case = replace(BASE, **change, batch=1 if packed else 2)
     merging = Merging(case)
@@ -93,10 +99,15 @@ def test_mapped_and_sharded() -> None:
     # Over heads, of which parts have one each: another axis in each array.
     names = ("outs", "lses", "out", "lse")
     mapped = jax.vmap(
-        lambda outs, lses, out, lse: flash_attn_merge(outs, lses, out=out, lse=lse), in_axes=(3, 2, 2, 1),
+        lambda outs, lses, out, lse: flash_attn_merge(outs, lses, out=out, lse=lse),
+        in_axes=(3, 2, 2, 1),
         out_axes=(2, 1),
-    )(*(arrays[name].reshape(*arrays[name].shape[:axis], 2, 2, *arrays[name].shape[axis + 1 :])
-        for name, axis in zip(names, (3, 2, 2, 1), strict=True)))  # fmt: skip
+    )(
+        *(
+            arrays[name].reshape(*arrays[name].shape[:axis], 2, 2, *arrays[name].shape[axis + 1 :])
+            for name, axis in zip(names, (3, 2, 2, 1), strict=True)
+        )
+    )
     for a, b in zip(mapped, want, strict=True):
         assert np.array_equal(bits(np.asarray(a).reshape(b.shape)), bits(np.asarray(b)))
 

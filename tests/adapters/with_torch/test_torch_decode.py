@@ -64,13 +64,21 @@ def rotary(case: Cached) -> dict[str, torch.Tensor]:
     return {"rotary_cos": angles.cos().to(dtype), "rotary_sin": angles.sin().to(dtype)}
 
 
-@pytest.mark.parametrize("change", [
-    {}, {"pages": "none", "dtype": "float16"}, {"pages": "batch_idx", "lengths": (0, 65, 3)},
-    {"hdim": 128, "hdim_v": 40, "page_size": 1, "ratio": 5, "nhead_k": 1},
-    {"seqlen_q": 5, "options": {"causal": True, "window_size": (20, 0), "softcap": 20.0}},
-    {"alibi": True, "seqlen_q": 30, "options": {"causal": True}},
-    {"leftpad": (5, 40), "options": {"num_splits": 3}}, {"scales": "page"}, {"scales": "sequence"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"pages": "none", "dtype": "float16"},
+        {"pages": "batch_idx", "lengths": (0, 65, 3)},
+        {"hdim": 128, "hdim_v": 40, "page_size": 1, "ratio": 5, "nhead_k": 1},
+        {"seqlen_q": 5, "options": {"causal": True, "window_size": (20, 0), "softcap": 20.0}},
+        {"alibi": True, "seqlen_q": 30, "options": {"causal": True}},
+        {"leftpad": (5, 40), "options": {"num_splits": 3}},
+        {"scales": "page"},
+        {"scales": "sequence"},
+    ],
+    ids=str,
+)
 def test_attention(change: dict[str, Any]) -> None:
     case = replace(BASE, **change)
     arrays = tensors(case)

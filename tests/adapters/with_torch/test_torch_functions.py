@@ -34,9 +34,15 @@ def dense(device: str, **change: Any) -> Any:
 
 def varlen(device: str, **change: Any) -> Any:
     arguments = {
-        "q": Q[0], "k": K[0], "v": K[0], "cu_seqlens_q": AT, "cu_seqlens_k": AT_K, "max_seqlen_q": 13,
-        "max_seqlen_k": 11, **change,
-    }  # fmt: skip
+        "q": Q[0],
+        "k": K[0],
+        "v": K[0],
+        "cu_seqlens_q": AT,
+        "cu_seqlens_k": AT_K,
+        "max_seqlen_q": 13,
+        "max_seqlen_k": 11,
+        **change,
+    }
     return p.flash_attn_varlen_func(**_on(device, arguments))
 
 

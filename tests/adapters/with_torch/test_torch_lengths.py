@@ -19,9 +19,14 @@ def ints(*numbers: int) -> torch.Tensor:
 def packed() -> dict[str, Any]:
     q, k, v = (torch.randn(n, 2, 64).bfloat16() for n in (50, 61, 61))
     return {
-        "q": q, "k": k, "v": v, "cu_seqlens_q": ints(0, 30, 50), "cu_seqlens_k": ints(0, 60, 61),
-        "max_seqlen_q": 30, "max_seqlen_k": 60,
-    }  # fmt: skip
+        "q": q,
+        "k": k,
+        "v": v,
+        "cu_seqlens_q": ints(0, 30, 50),
+        "cu_seqlens_k": ints(0, 60, 61),
+        "max_seqlen_q": 30,
+        "max_seqlen_k": 60,
+    }
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

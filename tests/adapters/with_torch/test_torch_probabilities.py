@@ -29,10 +29,15 @@ MASKS: dict[str, dict[str, Any]] = {
     "window, top-left, of one side": {"mask": "window_top_left", "window_left": 20, "window_right": 1},
 }
 FEATURES: dict[str, dict[str, Any]] = {
-    "plain": {}, "softcap": {"softcap": 2.0}, "alibi": {"slopes": (HEADS,)},
-    "alibi of each batch": {"slopes": (BATCH, HEADS)}, "bias": {"bias": (BATCH, HEADS, ROWS, KEYS)},
-    "bias of all": {"bias": (1, 1, 1, KEYS)}, "dropout": {"p_drop": 0.3}, "scales": {"q_descale": 0.5},
-}  # fmt: skip
+    "plain": {},
+    "softcap": {"softcap": 2.0},
+    "alibi": {"slopes": (HEADS,)},
+    "alibi of each batch": {"slopes": (BATCH, HEADS)},
+    "bias": {"bias": (BATCH, HEADS, ROWS, KEYS)},
+    "bias of all": {"bias": (1, 1, 1, KEYS)},
+    "dropout": {"p_drop": 0.3},
+    "scales": {"q_descale": 0.5},
+}
 LENGTHS = {"one length": None, "packed": None, "in use": ([5, 4], [0, 9])}
 
 

@@ -76,9 +76,14 @@ def _bias(attn_mask: torch.Tensor | None, scores: tuple[int, ...]) -> Array | No
 
 
 def check(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: torch.Tensor | None = None,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> torch.Tensor:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
     """Run one problem; the oracle says the same as PyTorch in float64, and the kernel as the oracle."""
     named = {"attn_mask": attn_mask, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     with kernels_that_run() as kernels:
@@ -206,11 +211,18 @@ def test_grouped_queries() -> None:
 
 
 MASKS = {
-    "rows": mask(50, 70), "keys": mask(2, 1, 1, 70), "row": mask(2, 1, 50, 1), "head": mask(1, 2, 50, 70),
-    "full": mask(2, 2, 50, 70), "float": randn(2, 1, 50, 70), "float_row": randn(1, 2, 50, 1),
-    "transposed": randn(70, 50).T, "float32": randn(50, 70, dtype=torch.float32).half().float(),
-    "nothing": torch.zeros(50, 70, dtype=torch.bool), "one": torch.ones(1, 1, dtype=torch.bool),
-}  # fmt: skip
+    "rows": mask(50, 70),
+    "keys": mask(2, 1, 1, 70),
+    "row": mask(2, 1, 50, 1),
+    "head": mask(1, 2, 50, 70),
+    "full": mask(2, 2, 50, 70),
+    "float": randn(2, 1, 50, 70),
+    "float_row": randn(1, 2, 50, 1),
+    "transposed": randn(70, 50).T,
+    "float32": randn(50, 70, dtype=torch.float32).half().float(),
+    "nothing": torch.zeros(50, 70, dtype=torch.bool),
+    "one": torch.ones(1, 1, dtype=torch.bool),
+}
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

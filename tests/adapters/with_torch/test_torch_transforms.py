@@ -54,9 +54,14 @@ def with_lse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
 
 # Places of an axis of 3 in q, k, v, (batch 2, seqlen, nhead, hdim) else, and the number of launches it takes.
 MAPPED: dict[str, tuple[tuple[int | None, ...], int]] = {
-    "first": ((0, 0, 0), 1), "second": ((1, 1, 1), 3), "last": ((4, 4, 4), 1), "mixed": ((0, 4, 0), 1),
-    "shared_keys": ((0, None, None), 3), "shared_queries": ((None, 0, 0), 3), "negative": ((-5, 0, 0), 1),
-}  # fmt: skip
+    "first": ((0, 0, 0), 1),
+    "second": ((1, 1, 1), 3),
+    "last": ((4, 4, 4), 1),
+    "mixed": ((0, 4, 0), 1),
+    "shared_keys": ((0, None, None), 3),
+    "shared_queries": ((None, 0, 0), 3),
+    "negative": ((-5, 0, 0), 1),
+}
 
 
 @pytest.mark.parametrize(("in_dims", "launches"), MAPPED.values(), ids=MAPPED)
@@ -92,9 +97,14 @@ def test_vmap_of_a_bias(shape: tuple[int, ...]) -> None:
     dim = 0 if len(shape) == 5 else None
     one = len(shape) == 5 and shape[1] == 2
     check(
-        lambda q, k, v, bias: p.flash_attn_func(q, k, v, bias=bias), (0, 0, 0, dim), q, k, v,
-        draw(*shape, seed=4), launches=1 if one else 3,
-    )  # fmt: skip
+        lambda q, k, v, bias: p.flash_attn_func(q, k, v, bias=bias),
+        (0, 0, 0, dim),
+        q,
+        k,
+        v,
+        draw(*shape, seed=4),
+        launches=1 if one else 3,
+    )
     shared = draw(1, 4, 20, 20)
     check(lambda q, k, v: p.flash_attn_func(q, k, v, bias=shared), (0, 0, 0), q, k, v, launches=1)
 

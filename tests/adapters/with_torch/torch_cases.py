@@ -214,9 +214,16 @@ def kernels_that_run() -> Iterator[list[pyfa_rocm.KernelInfo]]:
     launch = Plan.launch
 
     def asking(
-        plan: Plan, q: int, k: int, v: int, o: int, lse: int, workspace: int,
-        optional: OptionalArguments | None, handle: int,
-    ) -> None:  # fmt: skip
+        plan: Plan,
+        q: int,
+        k: int,
+        v: int,
+        o: int,
+        lse: int,
+        workspace: int,
+        optional: OptionalArguments | None,
+        handle: int,
+    ) -> None:
         params = plan.params_at(q, k, v, optional)
         if params.lse is not None:
             params = replace(params, lse=params.lse._replace(data=lse))

@@ -23,10 +23,15 @@ _FLOOR = 1e-5
 
 
 def qkv(
-    shape: tuple[int, int, int, int] = (1, 24, 2, 64), *, nhead_k: int | None = None,
-    seqlen_k: int | None = None, hdim_v: int | None = None, dtype: torch.dtype = torch.float16, seed: int = 0,
+    shape: tuple[int, int, int, int] = (1, 24, 2, 64),
+    *,
+    nhead_k: int | None = None,
+    seqlen_k: int | None = None,
+    hdim_v: int | None = None,
+    dtype: torch.dtype = torch.float16,
+    seed: int = 0,
     grad: bool = True,
-) -> Tensors:  # fmt: skip
+) -> Tensors:
     """Random q, k, v; shape is q's, (batch, seqlen_q, nhead_q, hdim)."""
     batch, seqlen_q, nhead_q, hdim = shape
     generator = torch.Generator().manual_seed(seed)
@@ -53,9 +58,14 @@ def judge(
 
 
 def plain(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False,
-    mask: torch.Tensor | None = None, scale: float | None = None,
-) -> torch.Tensor:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> torch.Tensor:
     """Attention of (batch, seqlen, nhead, hdim) tensors by its formula, in their own precision."""
     group = q.shape[2] // k.shape[2]
     q, k, v = q.transpose(1, 2), *(x.repeat_interleave(group, 2).transpose(1, 2) for x in (k, v))

@@ -75,9 +75,14 @@ def greedily(models: Models, prompt: torch.Tensor, mask: torch.Tensor, **options
     """Generate, judge the logits and the tokens, and return these."""
     batch, length = prompt.shape
     result = models.ours.generate(
-        prompt, attention_mask=mask, max_new_tokens=STEPS, do_sample=False, output_logits=True,
-        return_dict_in_generate=True, **{"disable_compile": True} | options,
-    )  # fmt: skip
+        prompt,
+        attention_mask=mask,
+        max_new_tokens=STEPS,
+        do_sample=False,
+        output_logits=True,
+        return_dict_in_generate=True,
+        **{"disable_compile": True} | options,
+    )
     whole = torch.cat((mask, torch.ones(batch, STEPS, dtype=torch.long)), 1)
     after = torch.zeros_like(whole, dtype=torch.bool)
     after[:, length - 1 : -1] = True

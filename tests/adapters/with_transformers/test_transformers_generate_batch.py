@@ -149,9 +149,14 @@ def test_padded_batches(
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     settings = transformers.CompileConfig()
     check(
-        llama, prompts(5, 12, 3), varlen_compile_config=settings, decode_compile_config=settings,
-        q_padding_interval_size=8, kv_padding_interval_size=8, max_blocks_per_request=4,
-    )  # fmt: skip
+        llama,
+        prompts(5, 12, 3),
+        varlen_compile_config=settings,
+        decode_compile_config=settings,
+        q_padding_interval_size=8,
+        kv_padding_interval_size=8,
+        max_blocks_per_request=4,
+    )
     assert bool(counts.by_pages) == tables
     assert "Failed to warm up" not in caplog.text
 

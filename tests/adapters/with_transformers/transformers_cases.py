@@ -30,11 +30,20 @@ import pyfa_rocm.transformers
 HIDDEN, HEADS, VOCABULARY, WINDOW = 256, 4, 97, 16
 SLACK = 1 + 2 * 3 / (2 * HIDDEN) ** 0.5
 COMMON: dict[str, Any] = {
-    "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": 256, "num_hidden_layers": 2,
-    "num_attention_heads": HEADS, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 256,
+    "vocab_size": VOCABULARY,
+    "hidden_size": HIDDEN,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "max_position_embeddings": 256,
     # So large that attention is far from even, and a wrong mask far from right.
-    "initializer_range": 0.1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None,
-}  # fmt: skip
+    "initializer_range": 0.1,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+}
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -24,9 +24,18 @@ DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 @triton.jit
 def attention(
-    q, k, v, out, seqlen_q, seqlen_k, scale_log2,
-    HDIM: tl.constexpr, TILE_Q: tl.constexpr, TILE_K: tl.constexpr, CAUSAL: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    out,
+    seqlen_q,
+    seqlen_k,
+    scale_log2,
+    HDIM: tl.constexpr,
+    TILE_Q: tl.constexpr,
+    TILE_K: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
     """One tile of queries of one head; (head, seqlen, hdim), the mask aligned bottom-right."""
     head = tl.program_id(1)
     rows, columns = tl.program_id(0) * TILE_Q + tl.arange(0, TILE_Q), tl.arange(0, HDIM)

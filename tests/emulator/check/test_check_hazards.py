@@ -131,10 +131,19 @@ _CASES: dict[str, tuple[str, str, int, int, str]] = {
 }  # fmt: skip
 # Where gfx950 asks for more than gfx942, as LLVM 22's does of machine instructions in these pairs.
 _GFX950 = {
-    "mfma_valu_8": 12, "mfma_valu_4": 8, "mfma_memory": 12, "mfma_lds": 12, "mfma_overwrite": 12,
-    "mfma_load": 12, "mfma_a": 12, "mfma_other_c": 10, "mfma_other_c_4": 6, "mfma_other_c_2": 4,
-    "mfma_valu_f64": 19, "mfma_b_f64": 19,
-}  # fmt: skip
+    "mfma_valu_8": 12,
+    "mfma_valu_4": 8,
+    "mfma_memory": 12,
+    "mfma_lds": 12,
+    "mfma_overwrite": 12,
+    "mfma_load": 12,
+    "mfma_a": 12,
+    "mfma_other_c": 10,
+    "mfma_other_c_4": 6,
+    "mfma_other_c_2": 4,
+    "mfma_valu_f64": 19,
+    "mfma_b_f64": 19,
+}
 if rows.arch() == "gfx950":
     _SWAP = "v_permlane32_swap_b32 v2, v3"
     _CASES |= {

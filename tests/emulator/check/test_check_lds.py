@@ -159,19 +159,32 @@ _EQUAL = {
     "words": [*_COPIES, "ds_write_b32 v1, v3", _DRAIN],
     "bytes": [*_COPIES, "ds_write_b8 v1, v3", _DRAIN],
     "halves": [*_COPIES, "ds_write_b16_d16_hi v1, v3 offset:2", _DRAIN],
-    "wide": [*_COPIES, "v_lshlrev_b32 v2, 2, v1", "v_mov_b32 v4, v1", "v_mov_b32 v5, v1",
-             "ds_write_b128 v2, v[2:5]", _DRAIN],
+    "wide": [
+        *_COPIES,
+        "v_lshlrev_b32 v2, 2, v1",
+        "v_mov_b32 v4, v1",
+        "v_mov_b32 v5, v1",
+        "ds_write_b128 v2, v[2:5]",
+        _DRAIN,
+    ],
     "two_places": [*_COPIES, "ds_write2_b32 v1, v3, v1 offset1:64", _DRAIN],
     "load_to_lds": [*_COPY_TO_LDS, _LANDED],
     "read_later": [*_COPIES, "ds_write_b32 v1, v3", _DRAIN, _BARRIER, "ds_read_b32 v4, v1", _DRAIN],
-}  # fmt: skip
+}
 # And where some are not: the value of one lane, one byte of four, or an atomic.
 _UNEQUAL = {
-    "one_lane": [*_COPIES, "v_mov_b32 v4, s10", "v_cmp_eq_u32 vcc, 40, v1", "s_nop 4",
-                 "v_cndmask_b32 v3, v3, v4, vcc", "ds_write_b32 v1, v3", _DRAIN],
+    "one_lane": [
+        *_COPIES,
+        "v_mov_b32 v4, s10",
+        "v_cmp_eq_u32 vcc, 40, v1",
+        "s_nop 4",
+        "v_cndmask_b32 v3, v3, v4, vcc",
+        "ds_write_b32 v1, v3",
+        _DRAIN,
+    ],
     "one_byte": [*_COPIES, "s_lshl_b32 s11, s10, 16", "v_or_b32 v3, s11, v3", "ds_write_b32 v1, v3", _DRAIN],
     "atomic": _meet([*_COPIES, "ds_write_b32 v1, v3", _DRAIN], [], [*_COPIES, "ds_or_b32 v1, v3", _DRAIN]),
-}  # fmt: skip
+}
 _KERNELS = Kernels(
     {f"{n}_bad": c[0] for n, c in _CASES.items()}
     | {f"{n}_good": c[2] for n, c in _CASES.items()}

@@ -166,9 +166,17 @@ def test_page_lists_them() -> None:
 
 @pytest.mark.parametrize(
     ("text", "device"),
-    [("0000:01:00.0", 0), ("0:1:0.0", 0), ("0000:02:00.0", None), ("0000:01:00", None),
-     ("0000:01:00.0x", None), ("0000:01:00.1", None), ("", None), ("-0:1:0.0", None)],
-)  # fmt: skip
+    [
+        ("0000:01:00.0", 0),
+        ("0:1:0.0", 0),
+        ("0000:02:00.0", None),
+        ("0000:01:00", None),
+        ("0000:01:00.0x", None),
+        ("0000:01:00.1", None),
+        ("", None),
+        ("-0:1:0.0", None),
+    ],
+)
 def test_pci_address(text: str, device: int | None) -> None:
     """The form that hipDeviceGetPCIBusId gives, and nothing behind it."""
     index = hip.c.c_int(-1)

@@ -330,8 +330,14 @@ def test_child_graph_changed(stream: Stream) -> None:
 
 
 class _Attributes(c.Structure):
-    _fields_ = [("type", c.c_int), ("device", c.c_int), ("device_pointer", c.c_void_p),
-                ("host_pointer", c.c_void_p), ("is_managed", c.c_int), ("flags", c.c_uint)]  # fmt: skip
+    _fields_ = [
+        ("type", c.c_int),
+        ("device", c.c_int),
+        ("device_pointer", c.c_void_p),
+        ("host_pointer", c.c_void_p),
+        ("is_managed", c.c_int),
+        ("flags", c.c_uint),
+    ]
 
 
 def test_memory_that_is_not_known() -> None:

@@ -130,9 +130,15 @@ print(version.value // 100_000)
 
 @pytest.mark.parametrize(
     ("name", "release", "version"),
-    [("libamdhip64.so.6", "", 604), ("libamdhip64.so.7", "", 700), ("libamdhip64.so", "", 604),
-     ("libamdhip64.so.6", "7", 700), ("libamdhip64.so.7", "6.2", 602), ("libamdhip64.so.6", "6.0", 600)],
-)  # fmt: skip
+    [
+        ("libamdhip64.so.6", "", 604),
+        ("libamdhip64.so.7", "", 700),
+        ("libamdhip64.so", "", 604),
+        ("libamdhip64.so.6", "7", 700),
+        ("libamdhip64.so.7", "6.2", 602),
+        ("libamdhip64.so.6", "6.0", 600),
+    ],
+)
 def test_runtime_version(name: str, release: str, version: int) -> None:
     """That of the release, or of the name by which the library was asked for."""
     library = emulator_path().parent / name

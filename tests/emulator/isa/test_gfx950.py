@@ -85,11 +85,18 @@ def _transposing_loads() -> None:
             fill = [f"ds_write_b32 v60, v{30 + i} offset:{256 * i}" for i in range(16)]
             read = f"{name} {out}, v2 offset:48"
             SUITE.add(
-                f"{name}-{bank}", [*fill, _ARRIVED, read, _ARRIVED], [out], check,
-                {"v60": (LANE * 4).astype(np.uint32), "v[30:45]": IMAGE.view(np.uint32).reshape(16, LANES),
-                 "v2": address.astype(np.uint32)},
-                lds=len(IMAGE), covers=[name],
-            )  # fmt: skip
+                f"{name}-{bank}",
+                [*fill, _ARRIVED, read, _ARRIVED],
+                [out],
+                check,
+                {
+                    "v60": (LANE * 4).astype(np.uint32),
+                    "v[30:45]": IMAGE.view(np.uint32).reshape(16, LANES),
+                    "v2": address.astype(np.uint32),
+                },
+                lds=len(IMAGE),
+                covers=[name],
+            )
 
 
 def _packed_atomic() -> None:
@@ -107,9 +114,15 @@ def _packed_atomic() -> None:
 
     name = "buffer_atomic_pk_add_bf16"
     SUITE.add(
-        name, [*setup, f"{name} v3, v2, s[4:7], 0 offen sc0"], ["v3"], check,
-        {"v2": (LANE * 4).astype(np.uint32), "v3": packed[1]}, {}, packed[0], covers=[name],
-    )  # fmt: skip
+        name,
+        [*setup, f"{name} v3, v2, s[4:7], 0 offen sc0"],
+        ["v3"],
+        check,
+        {"v2": (LANE * 4).astype(np.uint32), "v3": packed[1]},
+        {},
+        packed[0],
+        covers=[name],
+    )
 
 
 def _far_loads_to_lds() -> None:
@@ -118,10 +131,16 @@ def _far_loads_to_lds() -> None:
     at = 0x1_2340
     load = ["global_load_lds_dword v2, s[70:71]", "s_waitcnt vmcnt(0)", "ds_read_b32 v3, v4", _ARRIVED]
     SUITE.add(
-        "far-load-to-lds", load, ["v3"], lambda r: np.testing.assert_array_equal(r["v3"][0], memory),
-        {"v2": (LANE * 4).astype(np.uint32), "v4": (LANE * 4 + at).astype(np.uint32)}, {"m0": at}, memory,
-        lds=0x2_0000, covers=["global_load_lds_dword"],
-    )  # fmt: skip
+        "far-load-to-lds",
+        load,
+        ["v3"],
+        lambda r: np.testing.assert_array_equal(r["v3"][0], memory),
+        {"v2": (LANE * 4).astype(np.uint32), "v4": (LANE * 4 + at).astype(np.uint32)},
+        {"m0": at},
+        memory,
+        lds=0x2_0000,
+        covers=["global_load_lds_dword"],
+    )
 
 
 if HERE:

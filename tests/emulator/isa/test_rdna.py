@@ -98,8 +98,13 @@ def _permutations() -> None:
         add(name, [f"{name} v10, v2, s4, s6"], {"v10": X[lane]}, {"v2": X}, sin)
         # Lanes that are off are read all the same with the first bit, which is "fetch inactive".
         want = np.where(ON, X[lane], Y)
-        add(f"{name}-inactive", [f"{name} v10, v2, s4, s6 op_sel:[1,0]"], {"v10": want}, {"v2": X, "v10": Y},
-            sin | {"exec": HOLES})  # fmt: skip
+        add(
+            f"{name}-inactive",
+            [f"{name} v10, v2, s4, s6 op_sel:[1,0]"],
+            {"v10": want},
+            {"v2": X, "v10": Y},
+            sin | {"exec": HOLES},
+        )
         add(f"{name}-itself", [f"{name} v2, v2, s4, s6"], {"v2": X[lane]}, {"v2": X}, sin)
     for name, other in (("v_permlane16_var_b32", 0), ("v_permlanex16_var_b32", 16)):
         lane = LANE & ~15 ^ other | (Y & 15).astype(int)
@@ -150,8 +155,13 @@ def _halves() -> None:
             )
             got = x[:, half].astype(_U)
             want = Z & _U(0xFFFF0000) | got if low_dst else Z & _U(0xFFFF) | got << _U(16)
-            add(f"v_mov_b16-{low_dst}-{half}", [f".long 0x{word:x}"], {"v10": want}, {"v2": X, "v10": Z},
-                covers=["v_mov_b16"])  # fmt: skip
+            add(
+                f"v_mov_b16-{low_dst}-{half}",
+                [f".long 0x{word:x}"],
+                {"v10": want},
+                {"v2": X, "v10": Z},
+                covers=["v_mov_b16"],
+            )
     small = [(v & np.uint16(0x3FFF)).view(np.float16) for v in (x, y)]
     vin = {"v2": X & _U(0x3FFF3FFF), "v4": Y & _U(0x3FFF3FFF), "v10": Z}
     for picks in range(8):
@@ -409,8 +419,13 @@ def _literals() -> None:
         names, values = ["v2", "v4", "v6"], list(f)
         names[place], values[place] = "0x40490fdb", np.full(LANES, pi)
         want = fp.fma(*values).view(_U)
-        add(f"v_fma_f32-literal{place}", [f"v_fma_f32 v10, {', '.join(names)}"], {"v10": want}, vin,
-            covers=["v_fma_f32"])  # fmt: skip
+        add(
+            f"v_fma_f32-literal{place}",
+            [f"v_fma_f32 v10, {', '.join(names)}"],
+            {"v10": want},
+            vin,
+            covers=["v_fma_f32"],
+        )
     # The same literal twice is one; of 64-bit integers it is extended, of doubles it is the upper half.
     want = fp.fma(np.full(LANES, pi), np.full(LANES, pi), f[2]).view(_U)
     line = "v_fma_f32 v10, 0x40490fdb, 0x40490fdb, v6"

@@ -69,9 +69,14 @@ def _add(name: str, line: str, vin: dict[str, Array], want: Callable[[Array], Ar
                 np.testing.assert_array_equal(got["v10"][0], result)
 
             SUITE.add(
-                f"{name}-{len(SUITE.cases)}-{n}-{mask:x}", [f"{line} {control.text}"], ["v10"], check,
-                {"v10": _OLD} | vin, {"exec": mask} | sin, covers=[name],
-            )  # fmt: skip
+                f"{name}-{len(SUITE.cases)}-{n}-{mask:x}",
+                [f"{line} {control.text}"],
+                ["v10"],
+                check,
+                {"v10": _OLD} | vin,
+                {"exec": mask} | sin,
+                covers=[name],
+            )
 
 
 def _small(kind: Any, *shape: int) -> Array:

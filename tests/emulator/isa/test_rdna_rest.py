@@ -55,11 +55,16 @@ def _loads_to_lds() -> None:
         load = [f"{mnemonic} v2, s[64:67], s6 offen offset:{offset}"]
         on = ["s_mov_b64 exec, s[8:9]"]
         SUITE.add(
-            mnemonic, [*fill, *on, *load, *read], ["v10"], _equal("v10", want[None]),
+            mnemonic,
+            [*fill, *on, *load, *read],
+            ["v10"],
+            _equal("v10", want[None]),
             {"v2": (LANE * step + 40).astype(_U), "v3": (LANE * 4).astype(_U), "v4": old},
-            {"s[64:67]": resource(len(MEMORY)), "s6": 12, "m0": m0, "s[8:9]": HOLES}, MEMORY,
-            lds=1024, covers=[mnemonic],
-        )  # fmt: skip
+            {"s[64:67]": resource(len(MEMORY)), "s6": 12, "m0": m0, "s[8:9]": HOLES},
+            MEMORY,
+            lds=1024,
+            covers=[mnemonic],
+        )
 
 
 def _formats_to_lds() -> None:
@@ -72,10 +77,16 @@ def _formats_to_lds() -> None:
         return address & (1 << 48) - 1 | len(MEMORY) << 64 | fields << 96
 
     SUITE.add(
-        name, [f"{name} v2, s[64:67], 0 offen", WAIT, "ds_read_b32 v10, v3", WAIT], ["v10"],
-        _equal("v10", words.astype(_U)[None]), {"v2": (LANE * 2).astype(_U), "v3": (LANE * 4).astype(_U)},
-        {"s[64:67]": descriptor}, MEMORY, lds=1024, covers=[name],
-    )  # fmt: skip
+        name,
+        [f"{name} v2, s[64:67], 0 offen", WAIT, "ds_read_b32 v10, v3", WAIT],
+        ["v10"],
+        _equal("v10", words.astype(_U)[None]),
+        {"v2": (LANE * 2).astype(_U), "v3": (LANE * 4).astype(_U)},
+        {"s[64:67]": descriptor},
+        MEMORY,
+        lds=1024,
+        covers=[name],
+    )
 
 
 _BLOCKS = (0xFFFF_FFFF, 0x8000_0001, 0x1234_5678, 0)  # in M0
@@ -105,9 +116,14 @@ def _block_over_address() -> None:
     """The address is read before any of it is overwritten."""
     dwords = gather(MEMORY, LANE * 64, 128).view(_U).T
     SUITE.add(
-        "global_load_block-address", ["global_load_block v[2:33], v2, s[70:71]", WAIT], ["v[2:33]"],
-        _equal("v[2:33]", dwords), {"v2": (LANE * 64).astype(_U)}, {"m0": 0xFFFF_FFFF}, MEMORY,
-    )  # fmt: skip
+        "global_load_block-address",
+        ["global_load_block v[2:33], v2, s[70:71]", WAIT],
+        ["v[2:33]"],
+        _equal("v[2:33]", dwords),
+        {"v2": (LANE * 64).astype(_U)},
+        {"m0": 0xFFFF_FFFF},
+        MEMORY,
+    )
 
 
 def _block_stores() -> None:
@@ -139,9 +155,14 @@ def _private_blocks() -> None:
     lines += [f"v_mov_b32 v{40 + i}, 5" for i in range(32)]
     lines += ["s_mov_b32 m0, 0xffffff7f", "scratch_load_block v[40:71], off, off offset:16", WAIT]
     SUITE.add(
-        "scratch_block", lines, ["v[40:71]"], _equal("v[40:71]", want), {"v2": 0, "v[40:71]": data},
-        scratch=256, covers=["scratch_store_block", "scratch_load_block"],
-    )  # fmt: skip
+        "scratch_block",
+        lines,
+        ["v[40:71]"],
+        _equal("v[40:71]", want),
+        {"v2": 0, "v[40:71]": data},
+        scratch=256,
+        covers=["scratch_store_block", "scratch_load_block"],
+    )
 
 
 if RDNA:

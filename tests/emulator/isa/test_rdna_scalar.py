@@ -52,6 +52,13 @@ def _checked(want: Any, kind: str, args: list[Array], ulp: float = 0) -> Callabl
     return on
 
 
+def _add(
+    name: str, operands: str, want: Any, kind: str, args: list[Array], sin: dict[str, Any], ulp: float = 0
+) -> None:
+    """Add an instruction that writes its result to s10."""
+    SUITE.add(name, [f"{name} s10, {operands}"], ["s10"], _checked(want, kind, args, ulp), {}, sin)
+
+
 def _arithmetic() -> None:
     two: dict[str, Callable[[Array, Array], Array]] = {
         "add": lambda a, b: a + b,
@@ -67,13 +74,10 @@ def _arithmetic() -> None:
         a, b, c = _values([kind] * 3)
         sin = {"s4": _bits(a), "s6": _bits(b), "s10": _bits(c)}
         for name, fn in two.items():
-            SUITE.add(f"s_{name}_{kind}", [f"s_{name}_{kind} s10, s4, s6"], ["s10"],
-                      _checked(fn(a, b), kind, [a, b]), {}, sin)  # fmt: skip
+            _add(f"s_{name}_{kind}", "s4, s6", fn(a, b), kind, [a, b], sin)
         for name, rounded in one.items():
-            SUITE.add(f"s_{name}_{kind}", [f"s_{name}_{kind} s10, s4"], ["s10"],
-                      _checked(rounded(a).astype(a.dtype), kind, [a]), {}, sin)  # fmt: skip
-        SUITE.add(f"s_fmac_{kind}", [f"s_fmac_{kind} s10, s4, s6"], ["s10"],
-                  _checked(fp.fma(a, b, c), kind, [a, b, c]), {}, sin)  # fmt: skip
+            _add(f"s_{name}_{kind}", "s4", rounded(a).astype(a.dtype), kind, [a], sin)
+        _add(f"s_fmac_{kind}", "s4, s6", fp.fma(a, b, c), kind, [a, b, c], sin)
         for name, fn in PREDICATES.items():
             found = fn(a, b).astype(int).tolist()
             SUITE.add(
@@ -86,9 +90,7 @@ def _arithmetic() -> None:
         ("s_fmaak_f32", "s4, s6, 0x40490fdb", (a, b, k)),
         ("s_fmamk_f32", "s4, 0x40490fdb, s6", (a, k, b)),
     ):
-        SUITE.add(
-            name, [f"{name} s10, {operands}"], ["s10"], _checked(fp.fma(*order), "f32", [a, b]), {}, sin
-        )
+        _add(name, operands, fp.fma(*order), "f32", [a, b], sin)
 
 
 def _conversions() -> None:
@@ -102,21 +104,18 @@ def _conversions() -> None:
     ]
     for name, dst, src, fn in table:
         (a,) = _values([src])
-        SUITE.add(name, [f"{name} s10, s4"], ["s10"], _checked(fn(a), dst, [a]), {}, {"s4": _bits(a)})
+        _add(name, "s4", fn(a), dst, [a], {"s4": _bits(a)})
     (a,) = _values(["f16"])
     upper = [b << 16 & 0xFFFF0000 | 0x1234 for b in _bits(a)]
-    SUITE.add("s_cvt_hi_f32_f16", ["s_cvt_hi_f32_f16 s10, s4"], ["s10"],
-              _checked(a.astype(np.float32), "f32", [a]), {}, {"s4": upper})  # fmt: skip
+    _add("s_cvt_hi_f32_f16", "s4", a.astype(np.float32), "f32", [a], {"s4": upper})
     a, b = _values(["f32", "f32"])
     halves = [rtz_f16(v).astype(np.uint32) for v in (a, b)]
     want = np.ma.array(halves[0] | halves[1] << np.uint32(16), mask=np.isnan(a) | np.isnan(b))
-    SUITE.add("s_cvt_pk_rtz_f16_f32", ["s_cvt_pk_rtz_f16_f32 s10, s4, s6"], ["s10"],
-              _checked(want, "u32", [a, b]), {}, {"s4": _bits(a), "s6": _bits(b)})  # fmt: skip
+    _add("s_cvt_pk_rtz_f16_f32", "s4, s6", want, "u32", [a, b], {"s4": _bits(a), "s6": _bits(b)})
     for name in TO_SCALAR:
         for kind in ("f32", "f16"):
             (a,) = _values([kind])
-            SUITE.add(f"v_s_{name}_{kind}", [f"v_s_{name}_{kind} s10, s4"], ["s10"],
-                      _checked(to_scalar(name, kind)(a), kind, [a], 1), {}, {"s4": _bits(a)})  # fmt: skip
+            _add(f"v_s_{name}_{kind}", "s4", to_scalar(name, kind)(a), kind, [a], {"s4": _bits(a)}, ulp=1)
 
 
 def _integers() -> None:
@@ -127,8 +126,8 @@ def _integers() -> None:
         ("s_mul_u64", lambda a, b: a * b & M64),
     ):
         sin = {"s[4:5]": [a for a, _ in pairs], "s[6:7]": [b for _, b in pairs], "scc": 1}
-        SUITE.add(name, [f"{name} s[10:11], s[4:5], s[6:7]"], ["s[10:11]"],
-                  check("s[10:11]", [fn(a, b) for a, b in pairs], 1), {}, sin)  # fmt: skip
+        right = check("s[10:11]", [fn(a, b) for a, b in pairs], 1)
+        SUITE.add(name, [f"{name} s[10:11], s[4:5], s[6:7]"], ["s[10:11]"], right, {}, sin)
     sin = {"s4": 0x12345678, "s6": 0x9ABCDEF0, "scc": 1}
     SUITE.add(
         "s_pack_hl_b32_b16",
@@ -155,8 +154,10 @@ def _loads() -> None:
                     f"{name}-{at}", text(name, "s20", at), ["s20"], check("s20", [value], 0), {}, sin, MEMORY
                 )
         want = int.from_bytes(MEMORY[0x44:0x50].tobytes(), "little")
-        SUITE.add(f"{prefix}_b96", text(f"{prefix}_b96", "s[20:22]", 0x44), ["s[20:22]"],
-                  check("s[20:22]", [want], 0), {}, sin, MEMORY)  # fmt: skip
+        right = check("s[20:22]", [want], 0)
+        SUITE.add(
+            f"{prefix}_b96", text(f"{prefix}_b96", "s[20:22]", 0x44), ["s[20:22]"], right, {}, sin, MEMORY
+        )
 
 
 def _messages() -> None:

@@ -114,9 +114,15 @@ def _products() -> None:
         vin = {"v2": np.resize(_addresses(size), LANES).astype(np.uint32), vb: _halved(columns)}
         memory = np.frombuffer(a.T.astype(kind).tobytes(), np.uint8)
         SUITE.add(
-            wmma, [f"{load} {va}, v2, s[70:71]", _LOADED, product, "v_nop", "v_nop"], [vd],
-            _equal({vd: want.view(np.uint32)}), vin, {}, memory, covers=[load],
-        )  # fmt: skip
+            wmma,
+            [f"{load} {va}, v2, s[70:71]", _LOADED, product, "v_nop", "v_nop"],
+            [vd],
+            _equal({vd: want.view(np.uint32)}),
+            vin,
+            {},
+            memory,
+            covers=[load],
+        )
 
 
 if HERE:

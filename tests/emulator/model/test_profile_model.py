@@ -103,10 +103,15 @@ def _read(line: int, workgroup: int = 0) -> tuple[int, int, int, int]:
 def test_cache_reads() -> None:
     caches = _caches([_read(0), _read(0), _read(0, 1), _read(0, 8), (130, 4, 0, READ)])
     assert caches == {
-        "l2_requests": 5, "l2_hits": 2,  # workgroups 0 and 8 share an XCD, workgroup 1 does not
-        "l2_fill_bytes": 3 * LINE, "l2_writeback_bytes": 0,
-        "mall_hits": 1, "mall_misses": 2, "hbm_read_bytes": 2 * LINE, "hbm_write_bytes": 0,
-    }  # fmt: skip
+        "l2_requests": 5,
+        "l2_hits": 2,  # workgroups 0 and 8 share an XCD, workgroup 1 does not
+        "l2_fill_bytes": 3 * LINE,
+        "l2_writeback_bytes": 0,
+        "mall_hits": 1,
+        "mall_misses": 2,
+        "hbm_read_bytes": 2 * LINE,
+        "hbm_write_bytes": 0,
+    }
 
 
 def test_cache_replaces_the_least_recently_used() -> None:
@@ -164,7 +169,13 @@ def test_cache_model_refuses() -> None:
 def test_constants_have_sources() -> None:
     constants = text("fmha_emu_profile_constants")
     assert {name: entry["value"] for name, entry in constants.items()}.items() >= {
-        "line_bytes": LINE, "xcds": XCDS, "l2_bytes_per_xcd": L2_BYTES, "l2_ways": L2_WAYS,
-        "mall_bytes": 256 << 20, "lds_banks": 32, "vgprs_per_simd_lane": 512, "most_waves_per_simd": 8,
-    }.items()  # fmt: skip
+        "line_bytes": LINE,
+        "xcds": XCDS,
+        "l2_bytes_per_xcd": L2_BYTES,
+        "l2_ways": L2_WAYS,
+        "mall_bytes": 256 << 20,
+        "lds_banks": 32,
+        "vgprs_per_simd_lane": 512,
+        "most_waves_per_simd": 8,
+    }.items()
     assert all(len(entry["source"]) > 20 for entry in constants.values())

@@ -32,9 +32,18 @@ _ADDRESS, _OWN_LDS = "v118", 128
 _LEFT = f"v[{_VGPRS}:{_VGPRS + 31}]"  # where a lane's LDS goes in the end
 _OUT = (f"v[0:{_VGPRS - 1}]", _LEFT, f"s[0:{_SGPRS - 1}]", f"s[{_SGPRS}:{_SGPRS + 2 * _MASKS - 1}]")
 _WEIGHTS = {
-    "VOP1": 14, "VOP2": 20, "VOPC": 12, "VOP3": 50, "VOP3B": 8, "VOP3P": 8, "DS": 16,
-    "SOP1": 6, "SOP2": 9, "SOPC": 4, "SOPK": 4,
-}  # fmt: skip
+    "VOP1": 14,
+    "VOP2": 20,
+    "VOPC": 12,
+    "VOP3": 50,
+    "VOP3B": 8,
+    "VOP3P": 8,
+    "DS": 16,
+    "SOP1": 6,
+    "SOP2": 9,
+    "SOPC": 4,
+    "SOPK": 4,
+}
 # Instructions that count lanes, cross the halves, depend on the wave's layout, or pick registers by M0; those
 # of the harness; and those that no program here needs.
 _LEFT_OUT = re.compile(

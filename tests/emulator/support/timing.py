@@ -30,13 +30,12 @@ START = [
     "s_waitcnt lgkmcnt(0)",
 ]
 # No latency and no cost but those that a test is about.
-EXACT = {
-    "lds_latency": 0, "scalar_latency": 0, "l1_latency": 0, "l2_latency": 0, "mall_latency": 0,
-    "hbm_latency": 0, "store_latency": 0, "queue_cycles": 64, "taken_branch_slots": 1, "branch_slots": 1,
-    "barrier_slots": 1, "matrix_result_slots": 4, "matrix_issue_slots": 0, "vector_result_slots": 0,
-    "matrix_slots": 0, "transcendental_issue_slots": 0, "start_cycles": 0, "launch_seconds": 0,
-    "clock_matrix": 0, "clock_vector": 0,
-}  # fmt: skip
+_LATENCIES = ("lds", "scalar", "l1", "l2", "mall", "hbm", "store")
+_NO_SLOTS = ("matrix_issue_slots", "vector_result_slots", "matrix_slots", "transcendental_issue_slots")
+_NO_COSTS = ("start_cycles", "launch_seconds", "clock_matrix", "clock_vector")
+_ONE_SLOT = ("taken_branch_slots", "branch_slots", "barrier_slots")
+EXACT = dict.fromkeys((*(f"{x}_latency" for x in _LATENCIES), *_NO_SLOTS, *_NO_COSTS), 0)
+EXACT |= dict.fromkeys(_ONE_SLOT, 1) | {"queue_cycles": 64, "matrix_result_slots": 4}
 BIG, SMALL = (
     ("v_mfma_f32_32x32x8_f16", "v_mfma_f32_16x16x16_f16")
     if rows.arch() == "gfx942"

@@ -34,9 +34,15 @@ EXAMPLES = hypothesis_profile.EXAMPLES // 8
 BATCH, SEQLEN, NHEAD_Q, NHEAD_K, HDIM, PAGE, PAGES, POSITIONS = 2, 3, 4, 2, 64, 16, 6, 60
 NAMES = ("q", "q_out", "k", "v", "cache_k", "cache_v", "table", "used", "cos", "sin")
 LISTS = (
-    "cache.block_table", "cache.kv_indptr", "cache.kv_indices", "cache.cache_batch_idx", "seqused_k",
-    "cu_seqlens", "slots", "positions",
-)  # fmt: skip
+    "cache.block_table",
+    "cache.kv_indptr",
+    "cache.kv_indices",
+    "cache.cache_batch_idx",
+    "seqused_k",
+    "cu_seqlens",
+    "slots",
+    "positions",
+)
 WORDS = re.compile(
     r"dtype|batch|seqlen|seqused|nhead|hdim|\bq\b|\bk\b|\bv\b|q_out|kernel|flags|total|page|indptr"
     r"|indices|slots|positions|rotary|cos|sin|scale|cache|vector"

@@ -38,9 +38,16 @@ EXAMPLES = hypothesis_profile.EXAMPLES // 8
 BATCH, SEQLEN_Q, NHEAD_Q, NHEAD_K, HDIM, PAGE, PAGES = 2, 2, 4, 2, 64, 16, 6
 NAMES = ("q", "k", "v", "o", "lse", "table", "used", "leftpad", "sinks", "slopes", "workspace")
 LISTS = (
-    "cache.block_table", "cache.kv_indptr", "cache.kv_indices", "cache.cache_batch_idx", "fwd.seqused_k",
-    "fwd.seqused_q", "fwd.cu_seqlens_q", "fwd.cu_seqlens_k", "leftpad_k",
-)  # fmt: skip
+    "cache.block_table",
+    "cache.kv_indptr",
+    "cache.kv_indices",
+    "cache.cache_batch_idx",
+    "fwd.seqused_k",
+    "fwd.seqused_q",
+    "fwd.cu_seqlens_q",
+    "fwd.cu_seqlens_k",
+    "leftpad_k",
+)
 # Fields that the call ignores, or that need memory which only other tests set up.
 NOT_HERE = ("bias", "k", "v", "randval", "philox_seed_offset")
 WORDS = re.compile(
@@ -71,9 +78,14 @@ def _params(arena: Arena) -> DecodeParams:
         max_pages=3,
     )
     return DecodeParams(
-        fwd, cache, leftpad_k=arena.address("leftpad"), sinks=arena.address("sinks"), num_splits=2,
-        workspace=arena.address("workspace"), workspace_bytes=2 * REGION,
-    )  # fmt: skip
+        fwd,
+        cache,
+        leftpad_k=arena.address("leftpad"),
+        sinks=arena.address("sinks"),
+        num_splits=2,
+        workspace=arena.address("workspace"),
+        workspace_bytes=2 * REGION,
+    )
 
 
 def _arena() -> Arena:

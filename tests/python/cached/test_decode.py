@@ -39,20 +39,31 @@ def test_head_dims(dtype: str, hdim: tuple[int, int]) -> None:
     run(Problem(dtype=dtype, hdim=hdim[0], hdim_v=hdim[1], nhead_k=1, ratio=3))
 
 
-@pytest.mark.parametrize("change", [
-    {"pages": "batch_idx"}, {"pages": "batch_idx", "heads_first": True},
-    {"seqlens_q": (7, 7), "causal": True, "lengths": (3, 300)},
-    {"seqlens_q": (7, 7), "causal": True, "window": (20, 0), "page_size": 4},
-    {"seqlens_q": (1, 40), "packed": True, "causal": True, "lengths": (200, 40)},
-    {"seqlens_q": (0, 5), "packed": True, "window": (30, 2)},
-    {"lengths": (0, 65)}, {"lengths": (0, 0)}, {"ratio": 1, "nhead_k": 5}, {"ratio": 16, "nhead_k": 1},
-    {"ratio": 33, "nhead_k": 1},
-    {"softcap": 15.0}, {"alibi": True, "seqlens_q": (3, 3), "causal": True}, {"leftpad": (30, 5)},
-    {"options": {"num_splits": 1}}, {"options": {"num_splits": 3}, "lengths": (0, 700)},
-    {"options": {"num_splits": 128}, "lengths": (500, 1), "seqlens_q": (3, 3), "causal": True},
-    {"options": {"num_splits": 5}, "seqlens_q": (2, 30), "packed": True, "lengths": (200, 260)},
-    {"leftpad": (0, 17), "page_size": 1, "causal": True, "seqlens_q": (2, 2)},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pages": "batch_idx"},
+        {"pages": "batch_idx", "heads_first": True},
+        {"seqlens_q": (7, 7), "causal": True, "lengths": (3, 300)},
+        {"seqlens_q": (7, 7), "causal": True, "window": (20, 0), "page_size": 4},
+        {"seqlens_q": (1, 40), "packed": True, "causal": True, "lengths": (200, 40)},
+        {"seqlens_q": (0, 5), "packed": True, "window": (30, 2)},
+        {"lengths": (0, 65)},
+        {"lengths": (0, 0)},
+        {"ratio": 1, "nhead_k": 5},
+        {"ratio": 16, "nhead_k": 1},
+        {"ratio": 33, "nhead_k": 1},
+        {"softcap": 15.0},
+        {"alibi": True, "seqlens_q": (3, 3), "causal": True},
+        {"leftpad": (30, 5)},
+        {"options": {"num_splits": 1}},
+        {"options": {"num_splits": 3}, "lengths": (0, 700)},
+        {"options": {"num_splits": 128}, "lengths": (500, 1), "seqlens_q": (3, 3), "causal": True},
+        {"options": {"num_splits": 5}, "seqlens_q": (2, 30), "packed": True, "lengths": (200, 260)},
+        {"leftpad": (0, 17), "page_size": 1, "causal": True, "seqlens_q": (2, 2)},
+    ],
+    ids=str,
+)
 def test_what_is_asked(change: dict[str, Any]) -> None:
     run(replace(Problem(), **change))
 
@@ -62,10 +73,18 @@ def test_what_is_asked(change: dict[str, Any]) -> None:
 def test_shared_pages(pages: str, page_size: int) -> None:
     """A common prefix in the same pages, whose border the sequences' own tokens do not keep to."""
     lengths, queries = (200, 150, 131, 129), (1, 3, 2, 1)
-    run(Problem(
-        lengths=lengths, seqlens_q=queries, packed=True, causal=True, shared=128, pages=pages,
-        page_size=page_size, heads_first=page_size == 16,
-    ))  # fmt: skip
+    run(
+        Problem(
+            lengths=lengths,
+            seqlens_q=queries,
+            packed=True,
+            causal=True,
+            shared=128,
+            pages=pages,
+            page_size=page_size,
+            heads_first=page_size == 16,
+        )
+    )
 
 
 @pytest.mark.parametrize("packed", [False, True])

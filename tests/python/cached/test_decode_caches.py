@@ -164,10 +164,16 @@ def test_fp8_head_dims(hdim: tuple[int, int]) -> None:
 @pytest.mark.parametrize(("page_size", "v_vector"), [(8, 8), (16, 8), (16, 16), (32, 8), (64, 64), (256, 16)])
 def test_vectors(cache_dtype: str, page_size: int, v_vector: int) -> None:
     for dtype in ("float16", "bfloat16"):
-        run(Stored(
-            dtype=dtype, cache_dtype=cache_dtype, page_size=page_size, v_vector=v_vector, lengths=(300, 37),
-            scales="page" if cache_dtype else "",
-        ))  # fmt: skip
+        run(
+            Stored(
+                dtype=dtype,
+                cache_dtype=cache_dtype,
+                page_size=page_size,
+                v_vector=v_vector,
+                lengths=(300, 37),
+                scales="page" if cache_dtype else "",
+            )
+        )
 
 
 @pytest.mark.parametrize("hdim", [(64, 64), (48, 32), (112, 96), (256, 256)])
@@ -240,26 +246,50 @@ def test_lengths_before_an_append(packed: bool) -> None:
         assert (run_anew() == expected).all()
 
 
-@pytest.mark.parametrize(("fields", "change", "error", "said"), [
+_REFUSALS: list[Any] = [
     ({}, {"k_vector": 8}, InvalidArgumentError, "cache->v_vector = 0: expected a power of two from 8 to"),
     ({}, {"k_vector": 4, "v_vector": 8}, InvalidArgumentError, "cache->k_vector = 4: expected 8 (16 bytes)"),
     ({}, {"k_vector": 8, "v_vector": 32}, InvalidArgumentError, "cache->v_vector = 32: expected a power of"),
-    ({}, {"block_table": 0, "k_vector": 8, "v_vector": 8, "page_size": 256}, InvalidArgumentError,
-     "cache->k_vector = 8: expected 0 without pages"),
+    (
+        {},
+        {"block_table": 0, "k_vector": 8, "v_vector": 8, "page_size": 256},
+        InvalidArgumentError,
+        "cache->k_vector = 8: expected 0 without pages",
+    ),
     ({}, {"k_scale": CacheScale(4096, 0, 0)}, InvalidArgumentError, "scales are for fp8"),
-    ({"cache_dtype": _FP8, "scales": "page"}, {"k_scale": CacheScale(4096, -1, 0)}, InvalidArgumentError,
-     "got strides -1 and 0, expected 0 or more"),
+    (
+        {"cache_dtype": _FP8, "scales": "page"},
+        {"k_scale": CacheScale(4096, -1, 0)},
+        InvalidArgumentError,
+        "got strides -1 and 0, expected 0 or more",
+    ),
     ({"cache_dtype": "float16"}, {}, UnsupportedError, "no bf16 kernel of this build for ARCH reads such"),
     ({"cache_dtype": _FP8, "hdim": 72}, {}, InvalidArgumentError, "expected a multiple of 16 elements"),
-    ({"cache_dtype": _FP8, "hdim": 72}, {"k_vector": 16, "v_vector": 8}, InvalidArgumentError,
-     "fwd->hdim_q = 72: expected a multiple of cache->k_vector = 16"),
-    ({"hdim": 256}, {"k_vector": 8, "v_vector": 8, "page_size": 2**23}, UnsupportedError,
-     "cache->page_size = 8388608: of a vectorised cache kernels take pages of less than 2^31 elements a "
-     "head, here at most 8388607 tokens"),
+    (
+        {"cache_dtype": _FP8, "hdim": 72},
+        {"k_vector": 16, "v_vector": 8},
+        InvalidArgumentError,
+        "fwd->hdim_q = 72: expected a multiple of cache->k_vector = 16",
+    ),
+    (
+        {"hdim": 256},
+        {"k_vector": 8, "v_vector": 8, "page_size": 2**23},
+        UnsupportedError,
+        "cache->page_size = 8388608: of a vectorised cache kernels take pages of less than 2^31 elements a "
+        "head, here at most 8388607 tokens",
+    ),
     ({"hdim": 512, "v_vector": 8}, {}, UnsupportedError, "takes fwd->hdim_q up to 256"),
-    ({"cache_dtype": other_fp8()}, {}, UnsupportedError,
-     f"cache->dtype = {CATALOGUE_TYPES[other_fp8()]}, cache->k_vector = 0: no bf16 kernel of this build for"),
-], ids=str)  # fmt: skip
+    (
+        {"cache_dtype": other_fp8()},
+        {},
+        UnsupportedError,
+        f"cache->dtype = {CATALOGUE_TYPES[other_fp8()]}, cache->k_vector = 0: no bf16 kernel "
+        "of this build for",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "change", "error", "said"), _REFUSALS, ids=str)
 def test_refusals(fields: dict[str, Any], change: dict[str, Any], error: type[Exception], said: str) -> None:
     if fields.get("cache_dtype") == _FP8 and not reads_fp8_caches():
         pytest.skip(f"{this_arch()} reads no caches of 8 bits")

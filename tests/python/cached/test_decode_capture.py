@@ -16,10 +16,18 @@ import pyfa_rocm
 CASE = Serving()
 
 
-@pytest.mark.parametrize("change", [
-    {"splits": 1}, {"splits": 4}, {"slots": True, "splits": 4}, {"slots": True, "splits": 1, "new": 1},
-    {"page_size": 1, "dtype": "float16"}, {"page_size": 64, "new": 1, "prompts": (0, 128, 63, 17, 60)},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"splits": 1},
+        {"splits": 4},
+        {"slots": True, "splits": 4},
+        {"slots": True, "splits": 1, "new": 1},
+        {"page_size": 1, "dtype": "float16"},
+        {"page_size": 64, "new": 1, "prompts": (0, 128, 63, 17, 60)},
+    ],
+    ids=str,
+)
 def test_replays_over_growing_lengths(change: dict[str, Any]) -> None:
     """Bit for bit what fresh calls give, caches included, and right; only device memory tells the lengths."""
     case = replace(CASE, **change)

@@ -36,19 +36,22 @@ def _said(x: object) -> str:
     return x if isinstance(x, str) else ""
 
 
-@pytest.mark.parametrize(("change", "error", "said"), [
+_REFUSED_CALLS: list[Any] = [
     ({"num_splits": 129}, InvalidArgumentError, "num_splits = 129: expected 0 (the library's choice) to 128"),
     ({"num_splits": -1}, InvalidArgumentError, "num_splits = -1"),
     ({"kernel": 9}, UnsupportedError, "kernel = 9: expected 0"),
     ({"flags": 2}, InvalidArgumentError, "flags = 0x2: expected 0 or FMHA_NO_MEMORY_CHECK"),
     ({"leftpad_k": HOST.ctypes.data}, InvalidArgumentError, "leftpad_k"),
     ({"sinks": 2}, InvalidArgumentError, "sinks = 0x2: expected an address aligned to 4 bytes"),
-], ids=_said)  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("change", "error", "said"), _REFUSED_CALLS, ids=_said)
 def test_refused_calls(change: dict[str, Any], error: type[Exception], said: str) -> None:
     _refused(lambda params: replace(params, **change), error, said)
 
 
-@pytest.mark.parametrize(("change", "error", "said"), [
+_REFUSED_ATTENTION: list[Any] = [
     ({"dtype": "float32"}, UnsupportedError, "fwd->dtype = fp32: this build has no such kernel"),
     ({"o_dtype": "float32"}, UnsupportedError, "fwd->o_dtype = fp32"),
     ({"seqlen_k": 17 * 16}, InvalidArgumentError, "fwd->seqlen_k = 272: expected at most cache->max_pages"),
@@ -59,12 +62,15 @@ def test_refused_calls(change: dict[str, Any], error: type[Exception], said: str
     ({"bias": Bias(4096, 0, 0, 0)}, InvalidArgumentError, "fwd->bias.data = 0x1000: not device memory"),
     ({"p_drop": 0.5}, UnsupportedError, "fwd->p_drop = 0.5: kernels over a KV cache do not drop"),
     ({"seqused_k": HOST.ctypes.data}, InvalidArgumentError, "fwd->seqused_k"),
-], ids=_said)  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("change", "error", "said"), _REFUSED_ATTENTION, ids=_said)
 def test_refused_attention(change: dict[str, Any], error: type[Exception], said: str) -> None:
     _refused(lambda params: replace(params, fwd=replace(params.fwd, **change)), error, said)
 
 
-@pytest.mark.parametrize(("change", "error", "said"), [
+_REFUSED_CACHES: list[Any] = [
     ({"dtype": "float16"}, UnsupportedError, "cache->dtype = fp16"),
     ({"dtype": "int8"}, InvalidArgumentError, "dtype: got 'int8'"),
     ({"page_size": 24}, InvalidArgumentError, "cache->page_size = 24: expected a power of two"),
@@ -80,21 +86,30 @@ def test_refused_attention(change: dict[str, Any], error: type[Exception], said:
     ({"kv_indptr": 4096, "kv_indices": 4096}, InvalidArgumentError, "expected NULL with block_table"),
     ({"cache_batch_idx": 4096}, InvalidArgumentError, "cache_batch_idx = 0x1000: expected NULL with pages"),
     ({"block_table": 0}, InvalidArgumentError, "fwd->seqlen_k = 200: expected at most cache->page_size = 16"),
-    ({"block_table": 0, "page_size": 200, "pages": 1}, InvalidArgumentError,
-     "cache->pages = 1: expected fwd->batch = 2 or more without cache_batch_idx"),
+    (
+        {"block_table": 0, "page_size": 200, "pages": 1},
+        InvalidArgumentError,
+        "cache->pages = 1: expected fwd->batch = 2 or more without cache_batch_idx",
+    ),
     ({"k": None}, InvalidArgumentError, "cache->k.data = NULL: expected a device pointer"),
-], ids=_said)  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("change", "error", "said"), _REFUSED_CACHES, ids=_said)
 def test_refused_caches(change: dict[str, Any], error: type[Exception], said: str) -> None:
     _refused(lambda params: replace(params, cache=replace(params.cache, **change)), error, said)
 
 
-@pytest.mark.parametrize(("change", "said"), [
+_REFUSED_TENSORS: list[Any] = [
     ({"data": HOST.ctypes.data}, "cache->v.data"),
     ({"data": 8}, "cache->v.data = 0x8"),
     ({"stride_page": -8}, "cache->v.stride_page = -8: expected 0 or more"),
     ({"stride_token": 4}, "cache->v: stride 4 of dimension 1: expected a multiple of 8 elements"),
     ({"stride_head": 2**62}, "cache->v.stride_head = 4611686018427387904: over a size of 2 it leads further"),
-], ids=_said)  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("change", "said"), _REFUSED_TENSORS, ids=_said)
 def test_refused_tensors(change: dict[str, int], said: str) -> None:
     def changed(params: DecodeParams) -> DecodeParams:
         assert params.cache.v is not None
@@ -114,10 +129,13 @@ def _refused(changed: Callable[[DecodeParams], DecodeParams], error: type[Except
     assert decoding.o.to_numpy().tobytes() == decoding.o_host.tobytes()
 
 
-@pytest.mark.parametrize(("change", "said"), [
+_REFUSED_LENGTHS_OF_AN_APPEND: list[Any] = [
     ({"table": "1d", "lengths": (40, 40), "used": (0, 0)}, "seqlen = 40: expected at most cache->indices"),
     ({"rotary_positions": 2}, "rotary.positions = 2: expected seqlen = 3 or more without positions"),
-], ids=_said)  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("change", "said"), _REFUSED_LENGTHS_OF_AN_APPEND, ids=_said)
 def test_refused_lengths_of_an_append(change: dict[str, Any], said: str) -> None:
     """New tokens by themselves that do not fit."""
     positions = change.pop("rotary_positions", 0)

@@ -57,18 +57,29 @@ def test_pages(page_size: int, table: str) -> None:
     Appending(replace(BASE, page_size=page_size, table=table, lengths=(20, 20), used=(0, 250))).run()
 
 
-@pytest.mark.parametrize("change", [
-    {"table": "none"},
-    {"table": "none", "order": (0, 2, 1), "packed": True, "lengths": (4, 0, 1), "used": (0, 9, 31)},
-    {"together": True}, {"together": True, "order": (0, 2, 1)}, {"order": (2, 0, 1)},
-    {"packed": True, "lengths": (1, 0, 40, 7), "used": (100, 3, 0, 15)},
-    {"packed": True, "table": "slots", "positions": True, "wide": True, "lengths": (9,), "used": (30,)},
-    {"positions": True}, {"in_place": True}, {"in_place": True, "interleaved": True, "rotary_dim": 64},
-    {"parts": "q"}, {"parts": "k"}, {"parts": "v"}, {"parts": "kv", "rotary_dim": 0},
-    {"hdim_q": 576, "hdim_v": 512, "nhead_k": 1, "rotary_dim": 64},
-    {"hdim_q": 40, "hdim_v": 8, "rotary_dim": 24, "interleaved": True},
-    {"lengths": (1,) * 9, "used": (0, 15, 16, 17, 31, 32, 5, 1, 64)},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"table": "none"},
+        {"table": "none", "order": (0, 2, 1), "packed": True, "lengths": (4, 0, 1), "used": (0, 9, 31)},
+        {"together": True},
+        {"together": True, "order": (0, 2, 1)},
+        {"order": (2, 0, 1)},
+        {"packed": True, "lengths": (1, 0, 40, 7), "used": (100, 3, 0, 15)},
+        {"packed": True, "table": "slots", "positions": True, "wide": True, "lengths": (9,), "used": (30,)},
+        {"positions": True},
+        {"in_place": True},
+        {"in_place": True, "interleaved": True, "rotary_dim": 64},
+        {"parts": "q"},
+        {"parts": "k"},
+        {"parts": "v"},
+        {"parts": "kv", "rotary_dim": 0},
+        {"hdim_q": 576, "hdim_v": 512, "nhead_k": 1, "rotary_dim": 64},
+        {"hdim_q": 40, "hdim_v": 8, "rotary_dim": 24, "interleaved": True},
+        {"lengths": (1,) * 9, "used": (0, 15, 16, 17, 31, 32, 5, 1, 64)},
+    ],
+    ids=str,
+)
 def test_shapes(change: dict[str, Any]) -> None:
     Appending(replace(BASE, **change)).run()
 
@@ -153,7 +164,7 @@ def test_refusals(change: dict[str, Any], error: type[Exception], said: str) -> 
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(("change", "error", "said"), [
+_REFUSED_CACHES: list[Any] = [
     ({"page_size": 24}, InvalidArgumentError, "cache->page_size = 24: expected a power of two"),
     ({"pages": 0}, InvalidArgumentError, "cache->pages = 0: expected 1 or more"),
     ({"dtype": "bfloat16"}, UnsupportedError, "cache->dtype = bf16: this build stores dtype = fp16 in"),
@@ -161,9 +172,15 @@ def test_refusals(change: dict[str, Any], error: type[Exception], said: str) -> 
     ({"kv_indices": 4096}, InvalidArgumentError, "cache->kv_indptr = NULL, but cache->kv_indices is set"),
     ({"cache_batch_idx": 4096}, InvalidArgumentError, "expected NULL with pages"),
     ({"k_scale": pyfa_rocm.CacheScale(4096, 0, 0)}, InvalidArgumentError, "scales are for fp8"),
-    ({"dtype": other_fp8()}, UnsupportedError,
-     f"cache->dtype = {CATALOGUE_TYPES[other_fp8()]}: this build stores dtype = fp16 in"),
-], ids=str)  # fmt: skip
+    (
+        {"dtype": other_fp8()},
+        UnsupportedError,
+        f"cache->dtype = {CATALOGUE_TYPES[other_fp8()]}: this build stores dtype = fp16 in",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "said"), _REFUSED_CACHES, ids=str)
 def test_refused_caches(change: dict[str, Any], error: type[Exception], said: str) -> None:
     appending = Appending(BASE)
     params = appending.params()
@@ -174,15 +191,24 @@ def test_refused_caches(change: dict[str, Any], error: type[Exception], said: st
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(("change", "fields", "said"), [
-    ({"page_size": 12, "k_vector": 8, "v_vector": 8}, {},
-     "cache->page_size = 12: expected a multiple of cache->v_vector = 8"),
+_REFUSED_SIZES: list[Any] = [
+    (
+        {"page_size": 12, "k_vector": 8, "v_vector": 8},
+        {},
+        "cache->page_size = 12: expected a multiple of cache->v_vector = 8",
+    ),
     ({"page_size": 12, "k_vector": 8, "v_vector": 16}, {}, "cache->v_vector = 16: expected a power of two"),
-    ({"dtype": fp8(), "k_vector": 16, "v_vector": 8}, {"hdim_q": 72, "hdim_v": 72, "rotary": None, "q": None,
-     "q_out": None}, "hdim_q = 72: expected a multiple of cache->k_vector = 16"),
+    (
+        {"dtype": fp8(), "k_vector": 16, "v_vector": 8},
+        {"hdim_q": 72, "hdim_v": 72, "rotary": None, "q": None, "q_out": None},
+        "hdim_q = 72: expected a multiple of cache->k_vector = 16",
+    ),
     ({"page_size": 2**61, "pages": 2**62 + 1}, {}, "cache->k.stride_page = 2048: over a size of"),
     ({"dtype": "float32", "pages": 2**62 + 1}, {}, "cache->k.stride_page = 2048: over a size of"),
-], ids=str)  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("change", "fields", "said"), _REFUSED_SIZES, ids=str)
 def test_refused_sizes(change: dict[str, Any], fields: dict[str, Any], said: str) -> None:
     """Vectors that a page or a head does not fill, and products beyond 64 bits; extents say so too."""
     appending = Appending(replace(BASE, table="slots"))
@@ -250,12 +276,18 @@ def test_refused_rotary(change: dict[str, Any], said: str) -> None:
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("change", [
-    {}, {"table": "slots", "positions": True, "wide": True}, {"table": "none"},
-    {"packed": True, "lengths": (1, 0, 20), "used": (16, 3, 0), "in_place": True, "interleaved": True},
-    {"parts": "kv", "cache_dtype": fp8(), "scales": "page", "rotary_float": True},
-    {"parts": "kv", "cache_dtype": fp8(), "scales": "sequence", "rotary_dim": 0},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"table": "slots", "positions": True, "wide": True},
+        {"table": "none"},
+        {"packed": True, "lengths": (1, 0, 20), "used": (16, 3, 0), "in_place": True, "interleaved": True},
+        {"parts": "kv", "cache_dtype": fp8(), "scales": "page", "rotary_float": True},
+        {"parts": "kv", "cache_dtype": fp8(), "scales": "sequence", "rotary_dim": 0},
+    ],
+    ids=str,
+)
 def test_public_function(change: dict[str, Any]) -> None:
     """flash_attn_kv_append: its shapes, strides and defaults."""
     case = replace(BASE, **change)
@@ -264,7 +296,7 @@ def test_public_function(change: dict[str, Any]) -> None:
     Appending(case).run(public=True)
 
 
-@pytest.mark.parametrize(("name", "value", "said"), [
+_REFUSED_ARGUMENTS: list[Any] = [
     ("k", np.zeros((2, 8), np.float16), "k: got shape (2, 8), expected 4 dimensions"),
     ("v", np.zeros((2, 4, 1, 32), np.float16), "v: got shape (2, 4, 1, 32), expected (2, 3, 1, 32)"),
     ("k_cache", np.zeros((2, 64, 2, 32), np.float16), "k_cache: got shape (2, 64, 2, 32)"),
@@ -275,7 +307,12 @@ def test_public_function(change: dict[str, Any]) -> None:
     ("rotary_cos", np.zeros((64, 16), np.float16), "rotary_sin: got None, expected an array as rotary_cos"),
     ("q_out", np.zeros((2, 3, 1, 32), np.float16), "q_out: got an array, expected None without q"),
     ("k_scale", np.zeros((3, 1), np.float32), "k_scale: got shape (3, 1), expected (2, 1)"),
-], ids=lambda x: x if isinstance(x, str) else "")  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"), _REFUSED_ARGUMENTS, ids=lambda x: x if isinstance(x, str) else ""
+)
 def test_refused_arguments(name: str, value: Any, said: str) -> None:
     arrays = {"k_cache": (2, 64, 1, 32), "v_cache": (2, 64, 1, 32), "k": (2, 3, 1, 32), "v": (2, 3, 1, 32)}
     hosts: dict[str, Any] = {n: np.zeros(shape, np.float16) for n, shape in arrays.items()} | {name: value}

@@ -171,9 +171,14 @@ def test_nothing_to_merge(change: dict[str, int]) -> None:
     seed=st.integers(0, 2**20),
 )
 def test_random(
-    schedule: str, sizes: tuple[int, ...], types: tuple[str, str], where: tuple[Layout, Layout],
-    flags: tuple[bool, ...], spread: float, seed: int,
-) -> None:  # fmt: skip
+    schedule: str,
+    sizes: tuple[int, ...],
+    types: tuple[str, str],
+    where: tuple[Layout, Layout],
+    flags: tuple[bool, ...],
+    spread: float,
+    seed: int,
+) -> None:
     """Any sizes, types, layouts and LSEs, with waves in any order: results in place of a part included."""
     parts, batch, seqlen, nhead, eights = sizes
     base2, accumulate, inner = flags
@@ -196,9 +201,14 @@ def test_parts_of_attention() -> None:
     for first in (0, 3, 6):
         # Keys from `first` on: row i sees key j if first + j <= i, which is a window of the rest.
         part = attention(
-            q[:, first:], k[:, first : first + 3], v[:, first : first + 3], numerics=exact,
-            softmax_scale=0.5, causal=True, top_left=True,
-        )  # fmt: skip
+            q[:, first:],
+            k[:, first : first + 3],
+            v[:, first : first + 3],
+            numerics=exact,
+            softmax_scale=0.5,
+            causal=True,
+            top_left=True,
+        )
         out, lse = np.full(want.o.shape, np.nan), np.full(want.lse.shape, -np.inf)
         out[:, first:], lse[..., first:] = part.o, part.lse
         outs.append(out.astype(np.float32))
@@ -234,7 +244,7 @@ def test_public_function(packed: bool, accumulate: bool) -> None:
     merging.judge((out.to_numpy().reshape(o_shape), lse.to_numpy().reshape(lse_shape)))
 
 
-@pytest.mark.parametrize(("change", "error", "said"), [
+_REFUSALS: list[Any] = [
     ({"parts": 0}, InvalidArgumentError, "parts = 0: expected 1 or more"),
     ({"hdim": 12}, UnsupportedError, "hdim = 12: merge kernels take multiples of 8"),
     ({"dtype": "float8_e4m3fnuz"}, UnsupportedError, "it has: fp16, bf16, fp32"),
@@ -245,7 +255,10 @@ def test_public_function(packed: bool, accumulate: bool) -> None:
     ({"dtype": "int8"}, InvalidArgumentError, "dtype: got 'int8', expected one of float16"),
     ({"parts": 1.5}, InvalidArgumentError, "parts: got 1.5"),
     ({"lse": None, "accumulate": True}, InvalidArgumentError, "lse.data = NULL: expected a device pointer"),
-], ids=str)  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("change", "error", "said"), _REFUSALS, ids=str)
 def test_refusals(change: dict[str, Any], error: type[Exception], said: str) -> None:
     merging = Merging(BASE)
     with pytest.raises(error) as caught:

@@ -110,10 +110,16 @@ def call(**changes: Any) -> Any:
     """Two sequences of a query and a page each, but for what is changed."""
     starts = DeviceArray.from_numpy(np.array([0, 1, 2], np.int32))
     arguments: dict[str, Any] = {
-        "q": zeros(2, 4, 64), "k": zeros(3, 16, 2, 64), "v": zeros(3, 16, 2, 64), "cu_seqlens_q": starts,
-        "cu_seqlens_k": starts, "max_seqlen_q": 1, "max_seqlen_k": 16, "return_lse": False,
+        "q": zeros(2, 4, 64),
+        "k": zeros(3, 16, 2, 64),
+        "v": zeros(3, 16, 2, 64),
+        "cu_seqlens_q": starts,
+        "cu_seqlens_k": starts,
+        "max_seqlen_q": 1,
+        "max_seqlen_k": 16,
+        "return_lse": False,
         "block_table": zeros(2, 1, dtype=np.int32),
-    }  # fmt: skip
+    }
     return flash_attn_varlen_func(**arguments | changes)
 
 

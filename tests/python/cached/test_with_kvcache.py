@@ -75,9 +75,14 @@ def test_attends(paged: bool, num_splits: int) -> None:
     serving = Serving(paged)
     q = serving.normal(_BATCH, 2, _NHEAD_Q)
     out = flash_attn_with_kvcache(
-        serving.put(q), *serving.caches, cache_seqlens=serving.lengths, causal=True, num_splits=num_splits,
-        return_softmax_lse=True, **serving.where,
-    )  # fmt: skip
+        serving.put(q),
+        *serving.caches,
+        cache_seqlens=serving.lengths,
+        causal=True,
+        num_splits=num_splits,
+        return_softmax_lse=True,
+        **serving.where,
+    )
     serving.judge(q, out, _LENGTHS, causal=True)
 
 
@@ -183,17 +188,23 @@ def test_refusals(change: dict[str, Any], said: str) -> None:
     refuse(Serving(paged=True), change, said)
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"softcap": -1.0}, "softcap"), ({"num_splits": 129}, "num_splits = 129"),
-    ({"num_splits": 1.5}, "num_splits: got"), ({"kernel": 99}, "kernel = 99"),
-    ({"sinks": "lengths"}, "sinks: got dtype int32, expected float32"),
-    ({"alibi_slopes": "lengths"}, "alibi_slopes: got dtype int32, expected float32"),
-    ({"out": "new"}, "out: got shape (3, 1, 2, 64), expected (3, 1, 4, 64)"),
-    ({"max_seqlen_q": 3}, "max_seqlen_q: got 3, expected None without cu_seqlens_q"),
-    ({"rotary_cos": "table", "rotary_sin": "table", "kernel": 99}, "kernel = 99"),
-    ({"rotary_cos": "table", "rotary_sin": "new"}, "rotary_sin: got shape"),
-    ({"rotary_cos": "table"}, "rotary_sin: got None, expected an array as rotary_cos"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"softcap": -1.0}, "softcap"),
+        ({"num_splits": 129}, "num_splits = 129"),
+        ({"num_splits": 1.5}, "num_splits: got"),
+        ({"kernel": 99}, "kernel = 99"),
+        ({"sinks": "lengths"}, "sinks: got dtype int32, expected float32"),
+        ({"alibi_slopes": "lengths"}, "alibi_slopes: got dtype int32, expected float32"),
+        ({"out": "new"}, "out: got shape (3, 1, 2, 64), expected (3, 1, 4, 64)"),
+        ({"max_seqlen_q": 3}, "max_seqlen_q: got 3, expected None without cu_seqlens_q"),
+        ({"rotary_cos": "table", "rotary_sin": "table", "kernel": 99}, "kernel = 99"),
+        ({"rotary_cos": "table", "rotary_sin": "new"}, "rotary_sin: got shape"),
+        ({"rotary_cos": "table"}, "rotary_sin: got None, expected an array as rotary_cos"),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_refused_call_stores_nothing(change: dict[str, Any], said: str, causal: bool) -> None:
     serving = Serving(paged=True)
@@ -235,12 +246,15 @@ def test_a_length_that_leads_beyond_the_tables_of_rotary(causal: bool) -> None:
     assert not k_cache.to_numpy()[:, last + 1].any()
 
 
-@pytest.mark.parametrize(("paged", "length", "new", "more", "said"), [
+_NO_ROOM_FOR_AN_INTEGER: list[Any] = [
     (False, 95, 2, {}, "got 95, expected at most 94: the cache has room for 96 tokens of a sequence, and 2"),
     (True, 96, 1, {}, "got 96, expected at most 95: the cache has room for 96 tokens of a sequence, and 1"),
     (False, 97, 0, {}, "got 97, expected at most 96: the cache has room for 96 tokens of a sequence, and 0"),
     (False, 40, 1, {"max_seqlen_k": 40}, "got 40, expected at most 39: max_seqlen_k says that there are at"),
-], ids=str)  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("paged", "length", "new", "more", "said"), _NO_ROOM_FOR_AN_INTEGER, ids=str)
 def test_no_room_for_an_integer(paged: bool, length: int, new: int, more: dict[str, Any], said: str) -> None:
     """A length that the host knows is refused with the capacity, and nothing is written."""
     serving = Serving(paged)

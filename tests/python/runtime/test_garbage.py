@@ -176,15 +176,23 @@ class Append:
 
 # An array's entry, and numbers that are just out of its range.
 APPENDS = [
-    ("table", "seqused_k", 0, (94, 96)), ("table", "seqused_k", 1, (-2,)),
-    ("table", "block_table", 1, (12,)), ("table", "positions", 1, (90,)),
-    ("list", "kv_indptr", 0, (-2,)), ("list", "kv_indptr", 1, (1, 12)), ("list", "kv_indptr", 2, (11, 13)),
-    ("list", "kv_indices", 1, (12,)), ("list", "seqused_k", 0, (94,)),
-    ("batch", "cache_batch_idx", 1, (4,)), ("batch", "seqused_k", 0, (94, 96, -2)),
-    ("slots", "slots", 1, (192,)), ("slots", "positions", 2, (90,)),
-    ("table", "cu_seqlens", 0, (-1, 3)), ("table", "cu_seqlens", 1, (-1, 1, 6)),
+    ("table", "seqused_k", 0, (94, 96)),
+    ("table", "seqused_k", 1, (-2,)),
+    ("table", "block_table", 1, (12,)),
+    ("table", "positions", 1, (90,)),
+    ("list", "kv_indptr", 0, (-2,)),
+    ("list", "kv_indptr", 1, (1, 12)),
+    ("list", "kv_indptr", 2, (11, 13)),
+    ("list", "kv_indices", 1, (12,)),
+    ("list", "seqused_k", 0, (94,)),
+    ("batch", "cache_batch_idx", 1, (4,)),
+    ("batch", "seqused_k", 0, (94, 96, -2)),
+    ("slots", "slots", 1, (192,)),
+    ("slots", "positions", 2, (90,)),
+    ("table", "cu_seqlens", 0, (-1, 3)),
+    ("table", "cu_seqlens", 1, (-1, 1, 6)),
     ("slots", "cu_seqlens", 2, (1, 3, 8)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("kind", "name", "entry", "near"), APPENDS)
@@ -281,11 +289,18 @@ class Decode:
 
 
 DECODES = [
-    ("table", "seqused_k", 0), ("table", "seqused_k", 1), ("table", "leftpad_k", 0),
-    ("table", "block_table", 1), ("table", "cu_seqlens_q", 0), ("table", "cu_seqlens_q", 2),
-    ("list", "kv_indptr", 0), ("list", "kv_indptr", 2), ("list", "kv_indices", 2),
-    ("batch", "cache_batch_idx", 1), ("batch", "seqused_k", 1),
-]  # fmt: skip
+    ("table", "seqused_k", 0),
+    ("table", "seqused_k", 1),
+    ("table", "leftpad_k", 0),
+    ("table", "block_table", 1),
+    ("table", "cu_seqlens_q", 0),
+    ("table", "cu_seqlens_q", 2),
+    ("list", "kv_indptr", 0),
+    ("list", "kv_indptr", 2),
+    ("list", "kv_indices", 2),
+    ("batch", "cache_batch_idx", 1),
+    ("batch", "seqused_k", 1),
+]
 
 
 @pytest.mark.parametrize("splits", [1, 3])

@@ -179,11 +179,19 @@ def kernel_of(call: Call, fwd: FwdParams, held: dict[str, DeviceArray], kernel: 
 
 # An array's entry, and numbers that are just out of its range or of order.
 ENTRIES = [
-    ("cu_seqlens_q", 0, (31,)), ("cu_seqlens_q", 1, (51, 90)), ("cu_seqlens_q", 2, (20, 85)),
-    ("cu_seqlens_q", 3, (49, 85)), ("cu_seqlens_k", 0, (61,)), ("cu_seqlens_k", 1, (80,)),
-    ("cu_seqlens_k", 2, (10, 135)), ("cu_seqlens_k", 3, (60, 135)), ("seqused_q", 1, (21,)),
-    ("seqused_q", 2, (31,)), ("seqused_k", 0, (61,)), ("seqused_k", 2, (69,)),
-]  # fmt: skip
+    ("cu_seqlens_q", 0, (31,)),
+    ("cu_seqlens_q", 1, (51, 90)),
+    ("cu_seqlens_q", 2, (20, 85)),
+    ("cu_seqlens_q", 3, (49, 85)),
+    ("cu_seqlens_k", 0, (61,)),
+    ("cu_seqlens_k", 1, (80,)),
+    ("cu_seqlens_k", 2, (10, 135)),
+    ("cu_seqlens_k", 3, (60, 135)),
+    ("seqused_q", 1, (21,)),
+    ("seqused_q", 2, (31,)),
+    ("seqused_k", 0, (61,)),
+    ("seqused_k", 2, (69,)),
+]
 
 
 def in_order(starts: tuple[int, ...], total: int) -> tuple[int, ...]:

@@ -96,8 +96,13 @@ def _good(function: str) -> dict[str, Any]:
     arguments: dict[str, dict[str, Any]] = {
         "flash_attn_func": {"q": x, "k": x, "v": x},
         "flash_attn_varlen_func": {
-            "q": packed, "k": packed, "v": packed, "cu_seqlens_q": starts, "cu_seqlens_k": starts,
-            "max_seqlen_q": 5, "max_seqlen_k": 5,
+            "q": packed,
+            "k": packed,
+            "v": packed,
+            "cu_seqlens_q": starts,
+            "cu_seqlens_k": starts,
+            "max_seqlen_q": 5,
+            "max_seqlen_k": 5,
         },
         "flash_attn_qkvpacked_func": {"qkv": _ones(1, 8, 3, 2, 64)},
         "flash_attn_bwd": {"dout": x, "q": x, "k": x, "v": x, "out": _ones(1, 8, 2, 64), "lse": lse},
@@ -106,7 +111,7 @@ def _good(function: str) -> dict[str, Any]:
         "flash_attn_merge": parts,
         "empty": {"shape": (2, 2), "dtype": "float16"},
         "use_device": {"index": 0},
-    }  # fmt: skip
+    }
     return arguments.get(function, {})
 
 

@@ -82,7 +82,12 @@ class AiterBwd(Origin):
     def more(self, tile: Object) -> dict[str, Any]:
         """Return what the table says of the object."""
         return {
-            "hdim_least": tile.hdim_least, "equal_hdims": tile.hdim_q == tile.hdim_v, "mask": tile.mask,
-            "layout": tile.layout, "object": tile.object, "object_sha256": tile.sha256,
-            "symbol": tile.symbol, "slot_bytes": tile.slot_bytes,
-        }  # fmt: skip
+            "hdim_least": tile.hdim_least,
+            "equal_hdims": tile.hdim_q == tile.hdim_v,
+            "mask": tile.mask,
+            "layout": tile.layout,
+            "object": tile.object,
+            "object_sha256": tile.sha256,
+            "symbol": tile.symbol,
+            "slot_bytes": tile.slot_bytes,
+        }

@@ -146,8 +146,15 @@ def _add(
 
     mode = ["s_setreg_imm32_b32 hwreg(HW_REG_MODE, 23, 1), 1"] * overflow
     line = f"{name} {', '.join(operands)}{tail}"
-    SUITE.add(f"{name}-{label}", [*mode, "s_nop 4", line, *_LATER], [d], check, vin,
-              {"exec": 0x1234, "mode": MODE_DEFAULT}, covers=[name])  # fmt: skip
+    SUITE.add(
+        f"{name}-{label}",
+        [*mode, "s_nop 4", line, *_LATER],
+        [d],
+        check,
+        vin,
+        {"exec": 0x1234, "mode": MODE_DEFAULT},
+        covers=[name],
+    )
 
 
 def _every_pair() -> None:

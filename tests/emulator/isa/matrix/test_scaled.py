@@ -266,8 +266,15 @@ def _add(
         _same(c, got, want, on)
         assert (got[:, ~on] == run.old[:, ~on]).all(), "a lane was written that is off"
 
-    SUITE.add(f"{c.name}-{what}", [*_mode(mode), f"{c.name} {', '.join(operands)}{tail}"],
-              [_range(dst, len(run.old))], check, vin, sin, covers=[c.name])  # fmt: skip
+    SUITE.add(
+        f"{c.name}-{what}",
+        [*_mode(mode), f"{c.name} {', '.join(operands)}{tail}"],
+        [_range(dst, len(run.old))],
+        check,
+        vin,
+        sin,
+        covers=[c.name],
+    )
 
 
 def _selects(c: Conversion) -> list[tuple[str, int, int]]:
