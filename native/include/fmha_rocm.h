@@ -305,7 +305,7 @@ typedef struct fmha_bwd_params {
   int32_t deterministic; /* 1: the same bits from run to run. 0: the order of additions of dQ, and of a
                             dbias that is broadcast, need not be fixed. Most kernels write the gradients
                             themselves, and have the same bits either way: all of FP32, all on Radeon, and
-                            on gfx942 and gfx950 those for head dims up to 128 without bias and dropout. The
+                            on gfx942 and gfx950 all without bias and dropout, but for extreme sizes. The
                             others take a copy of dQ's sum for each of several groups of keys, in the
                             workspace, and more time */
   int32_t kernel;        /* as in fmha_fwd_params, of fmha_bwd_kernel's candidates */
