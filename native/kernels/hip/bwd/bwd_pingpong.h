@@ -54,7 +54,7 @@ template <typename T, int kHdim, BwdScore kScore, bool kKeys>
 class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
   using Side = BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves>;
   using Blocks = BwdBlocks<kHdim, kKeys ? 2 : 1>;
-  using Side::at, Side::rows_walk, Side::sums_walk, Side::wave, Side::lane;
+  using Side::at, Side::rows_walk, Side::wave, Side::load_row_sums, Side::split_row_sums;
   using Side::kSteps, Side::kTiles, Side::kSums;
   using Side::own_a, Side::own_b, Side::s, Side::dp, Side::lse_parts, Side::d_parts, Side::sums,
       Side::probabilities, Side::ds;
@@ -66,20 +66,13 @@ class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
 
  public:
   using Side::kOwnRows, Side::blocks, Side::end;
-  static constexpr int kLdsBytes =
-      Blocks::kBytes + (kKeys ? kBwdPingpongWaves * BwdRowSums::kBytesOfWave : 0);
+  static constexpr int kLdsBytes = Side::template kLdsBytesWith<Blocks>;
 
   using Side::Side;
 
   __device__ void begin(LdsByte* lds) {
-    this->begin_side();
+    this->begin_with(tiles, lds);
     group = wave / (kBwdPingpongWaves / 2);
-    tiles.begin(lds, wave, lane);
-    if constexpr (kKeys) row_sums.begin(lds + Blocks::kBytes, wave, lane);
-    this->find_scales();
-    this->find_blocks();
-    this->load_own();
-    this->begin_sums();
   }
 
   // The main loop.
@@ -116,18 +109,6 @@ class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
     tiles.load(n, a.rows(count), b.rows(count), a.row_bytes, b.row_bytes, a.bytes, b.bytes);
     rows_walk.next();
   }
-  __device__ void load_row_sums(int n) {
-    if constexpr (kKeys) {
-      const int count = sums_walk.count();
-      row_sums.load(n, sums_walk.a.rows(count), sums_walk.b.rows(count));
-      sums_walk.next();
-    }
-  }
-
-  __device__ void split_row_sums(int n) {
-    if constexpr (kKeys) Side::split_row_sums(row_sums.lse(n), row_sums.d(n));
-  }
-
   // Turns block n, and loads another.
   __device__ void move(int n) {
     load_rows(n + Blocks::kLead);
@@ -239,7 +220,6 @@ class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
 
   int group;
   Blocks tiles;
-  BwdRowSums row_sums;
   Pair ring[kRing];
 };
 

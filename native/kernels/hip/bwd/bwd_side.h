@@ -37,13 +37,20 @@ class BwdSide {
 
   // ---- The beginning.
 
-  __device__ void begin_side() {
+  // The workgroup's blocks lie in LDS in front of LSE and D.
+  template <typename Blocks>
+  static constexpr int kLdsBytesWith = Blocks::kBytes + (kKeys ? kWaves * BwdRowSums::kBytesOfWave : 0);
+
+  template <typename Blocks>
+  __device__ void begin_with(Blocks& tiles, LdsByte* lds) {
     wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
     lane = threadIdx.x % 64;
     own_count = kKeys ? s_.seqlen_k : s_.seqlen_q;
-  }
-
-  __device__ void begin_sums() {
+    tiles.begin(lds, wave, lane);
+    if constexpr (kKeys) row_sums.begin(lds + Blocks::kBytes, wave, lane);
+    find_scales();
+    find_blocks();
+    load_own();
     _Pragma("unroll") for (int i = 0; i < kSums; ++i) {
       _Pragma("unroll") for (int t = 0; t < kTiles; ++t) sums[i][t] = Float16{};
     }
@@ -179,13 +186,25 @@ class BwdSide {
     }
   }
 
-  // Makes of a walked row's LSE and D what the products take.
-  __device__ void split_row_sums(float row_lse, float row_d) {
-    // A row whose LSE is infinite has P 0, as in load_own: parts of an infinite number would be NaNs.
-    const float lse = row_lse * lse_scale;
-    lse_parts = three_parts(__builtin_fabsf(lse) > kMostLse ? kMostLse : lse);
-    d_parts = three_parts(row_d);
-    __builtin_amdgcn_sched_barrier(0);
+  // ---- LSE and D of walked rows.
+
+  __device__ void load_row_sums(int n) {
+    if constexpr (kKeys) {
+      const int count = sums_walk.count();
+      row_sums.load(n, sums_walk.a.rows(count), sums_walk.b.rows(count));
+      sums_walk.next();
+    }
+  }
+
+  // Makes of those of block n what the products take.
+  __device__ void split_row_sums(int n) {
+    if constexpr (kKeys) {
+      // A row whose LSE is infinite has P 0, as in load_own: parts of an infinite number would be NaNs.
+      const float lse = row_sums.lse(n) * lse_scale;
+      lse_parts = three_parts(__builtin_fabsf(lse) > kMostLse ? kMostLse : lse);
+      d_parts = three_parts(row_sums.d(n));
+      __builtin_amdgcn_sched_barrier(0);
+    }
   }
 
   // ---- The end.
@@ -232,6 +251,7 @@ class BwdSide {
   int blocks, at;  // the first row of the block whose scores come next
   RowRange range, whole;
   BlockWalk rows_walk, sums_walk;
+  BwdRowSums row_sums;
   OwnRows<kHdim> own_a, own_b;
   int walked_head;
   float slope;           // ALiBi's of the query head whose weights come next, negative

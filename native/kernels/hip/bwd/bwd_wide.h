@@ -81,7 +81,7 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   using Side = BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves>;
   // Blocks in LDS have rows of 256 dims, whose rest is zeros.
   using Blocks = BwdWideBlocks<256, kKeys ? 2 : 1>;
-  using Side::at, Side::rows_walk, Side::sums_walk, Side::wave, Side::lane;
+  using Side::at, Side::rows_walk, Side::load_row_sums;
   using Side::kSteps, Side::kTiles, Side::kSums;
   using Side::own_a, Side::own_b, Side::s, Side::dp, Side::lse_parts, Side::d_parts, Side::sums,
       Side::probabilities, Side::ds;
@@ -112,19 +112,11 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
 
  public:
   using Side::kOwnRows, Side::blocks, Side::end;
-  static constexpr int kLdsBytes = Blocks::kBytes + (kKeys ? kBwdWideWaves * BwdRowSums::kBytesOfWave : 0);
+  static constexpr int kLdsBytes = Side::template kLdsBytesWith<Blocks>;
 
   using Side::Side;
 
-  __device__ void begin(LdsByte* lds) {
-    this->begin_side();
-    tiles.begin(lds, wave, lane);
-    if constexpr (kKeys) row_sums.begin(lds + Blocks::kBytes, wave, lane);
-    this->find_scales();
-    this->find_blocks();
-    this->load_own();
-    this->begin_sums();
-  }
+  __device__ void begin(LdsByte* lds) { this->begin_with(tiles, lds); }
 
   // The main loop.
   __device__ void walk() {
@@ -137,7 +129,7 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
     for (int n = 0; n < blocks; ++n) {
       wait_for_loads<kMayMiss>();
       barrier_beside_reads();
-      if constexpr (kKeys) this->split_row_sums(row_sums.lse(n), row_sums.d(n));
+      this->split_row_sums(n);
       load_row_sums(n + Blocks::kLead);
       if constexpr (Blocks::kLoadsSecondEarly) find_next_rows();
       phase<true>(n);
@@ -151,14 +143,6 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   }
 
  private:
-  __device__ void load_row_sums(int n) {
-    if constexpr (kKeys) {
-      const int count = sums_walk.count();
-      row_sums.load(n, sums_walk.a.rows(count), sums_walk.b.rows(count));
-      sums_walk.next();
-    }
-  }
-
   // The rows of the block that is loaded next, and loads of either tensor, from one on.
   __device__ void find_next_rows() {
     const int count = rows_walk.count();
@@ -359,7 +343,6 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   }
 
   Blocks tiles;
-  BwdRowSums row_sums;
   Resource from[2];  // the rows that are loaded
   float column;
   Pair ring[kRing];
