@@ -7,7 +7,7 @@ if(SKBUILD)
 endif()
 option(FMHA_PREPARE "Fetch what is missing for a build, as `make toolchain` does; on in a wheel" ${_prepare})
 set(FMHA_TOOLCHAIN_DIR "${PROJECT_SOURCE_DIR}/build/toolchain" CACHE PATH
-    "What `make toolchain` prepared: hip, bitcode, ck, clang20, json, xla_ffi")
+    "What `make toolchain` prepared: hip, bitcode, ck, clang20, json, doctest, xla_ffi")
 
 if(FMHA_PREPARE)
   execute_process(

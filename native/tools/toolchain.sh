@@ -8,10 +8,10 @@
 #                                           of the host side and Python environment
 #
 # From the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
-# device bitcode, nlohmann/json, Composable Kernel and XLA's C header, downloaded and unpacked, never installed. A
-# Python environment (build/venv). LIST is FMHA_GPU_TARGETS: a clang 20 is fetched too, by its wheel, if an arch in it
-# needs that one. With --onnxruntime or --lint the C headers of ONNX Runtime too. A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has. With --demo it leaves out what only
-# tests need.
+# device bitcode, nlohmann/json, doctest, Composable Kernel and XLA's C header, downloaded and unpacked, never
+# installed. A Python environment (build/venv). LIST is FMHA_GPU_TARGETS: a clang 20 is fetched too, by its wheel, if
+# an arch in it needs that one. With --onnxruntime or --lint the C headers of ONNX Runtime too. A ROCm in $ROCM_PATH or
+# /opt/rocm is used as it is, for all it has. With --demo it leaves out what only tests need.
 # With everything there it does nothing, in well under a second. With $PYFA_ROCM_EXACT_PACKAGES set, a package of another
 # version than in debian-packages.txt is an error.
 set -euo pipefail
@@ -144,6 +144,8 @@ check_parts() {
     { [ -e "$prefix/ck/SOURCE" ] && has_objects; } || parts+=(ck)
   fi
   [ -n "$demo" ] || [ -e "$prefix/xla_ffi/LICENSE" ] || parts+=(xla_ffi)
+  [ -n "$demo$for_cmake" ] || [ -e /usr/include/doctest/doctest.h ] ||
+    [ -e "$prefix/doctest/include/doctest/doctest.h" ] || parts+=(doctest)
   [ -z "$onnxruntime$lint" ] || [ -e "$prefix/onnxruntime/copyright" ] || parts+=(onnxruntime)
   ! needs_clang20 || [ -e "$prefix/clang20/SOURCE" ] || parts+=(clang20)
   if [ -n "$for_cmake" ] && [[ " ${parts[*]} " =~ " "(ck|xla_ffi|clang20)" " ]]; then
@@ -271,6 +273,7 @@ fetch_debs() {
       hip) names+=(libamdhip64-dev) ;;
       bitcode) names+=(rocm-device-libs-17) ;;
       json) names+=(nlohmann-json3-dev) ;;
+      doctest) names+=(doctest-dev) ;;
     esac
   done
   [ ${#names[@]} -eq 0 ] && return
@@ -292,6 +295,7 @@ fetch_debs() {
         unpack_deb "$folder" nlohmann-json3-dev usr/include json/include
         keep_copyright "$folder" nlohmann-json3-dev json
         ;;
+      doctest) unpack_deb "$folder" doctest-dev usr/include doctest/include ;;
     esac
   done
 }
@@ -433,8 +437,8 @@ begin_jobs() {
     [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
   fi
   [ -n "$for_cmake" ] || has_python_packages || begin python "Python packages" install_python_packages
-  [[ ! $list =~ " "(hip|bitcode|json)" " ]] ||
-    begin debs "headers of HIP and JSON, device bitcode" fetch_debs "$scratch"
+  [[ ! $list =~ " "(hip|bitcode|json|doctest)" " ]] ||
+    begin debs "headers of HIP, JSON and doctest, device bitcode" fetch_debs "$scratch"
   [[ $list != *" ck "* ]] || begin ck "Composable Kernel and AITER (40 MB)" fetch_ck "$scratch"
   [[ $list != *" xla_ffi "* ]] || begin xla_ffi "XLA's FFI headers (80 MB)" fetch_xla_ffi "$scratch"
   [[ $list != *" onnxruntime "* ]] ||

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Calls that must fail, on a device: each gives its status and message, and no byte of device memory changes.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <vector>
 
-#include "check.h"
 #include "fmha_rocm.h"
-#include "hip_calls.h"
+#include "on_device.h"
 #include "params.h"
+#include "status.h"
 
 namespace {
-
-hip_calls hip;
 
 constexpr int64_t kBatch = 2, kSeqlenQ = 40, kSeqlenK = 50, kNheadQ = 4, kNheadK = 2, kHdim = 64;
 
@@ -24,15 +24,16 @@ struct Memory {
 
   Memory() : pattern(kBytes) {
     for (size_t i = 0; i < kBytes; ++i) pattern[i] = static_cast<uint8_t>(i * 37 + i / 251);
-    CHECK(hip.malloc_(&base, kBytes) == 0);
-    CHECK(hip.copy(base, pattern.data(), kBytes, HIP_TO_DEVICE) == 0);
+    CHECK(hip().malloc_(&base, kBytes) == 0);
+    CHECK(hip().copy(base, pattern.data(), kBytes, HIP_TO_DEVICE) == 0);
   }
 
   void* tensor(size_t index) const { return static_cast<char*>(base) + index * kStep / 256 * 256; }
 
   bool is_unchanged() const {
     std::vector<uint8_t> now(kBytes);
-    return hip.synchronize() == 0 && hip.copy(now.data(), base, kBytes, HIP_TO_HOST) == 0 && now == pattern;
+    return hip().synchronize() == 0 && hip().copy(now.data(), base, kBytes, HIP_TO_HOST) == 0 &&
+           now == pattern;
   }
 
   void* base = nullptr;
@@ -130,7 +131,7 @@ const BadCase kCases[] = {
      "lse.data"},
 };
 
-void test_future_struct(const fmha_fwd_params& good) {
+void check_future_struct(const fmha_fwd_params& good) {
   struct Future {
     fmha_fwd_params known;
     int64_t unknown;
@@ -142,40 +143,37 @@ void test_future_struct(const fmha_fwd_params& good) {
 }
 
 // Memory of the second device, from the first.
-void test_other_device(const fmha_fwd_params& good) {
+void check_other_device(const fmha_fwd_params& good) {
   int count = 0;
-  CHECK(hip.get_device_count(&count) == 0);
+  CHECK(hip().get_device_count(&count) == 0);
   if (count < 2) return;
   fmha_fwd_params p = good;
-  CHECK(hip.set_device(1) == 0);
-  CHECK(hip.malloc_(&p.k.data, 1 << 16) == 0);
-  CHECK(hip.set_device(0) == 0);
+  CHECK(hip().set_device(1) == 0);
+  CHECK(hip().malloc_(&p.k.data, 1 << 16) == 0);
+  CHECK(hip().set_device(0) == 0);
   CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_INVALID_ARGUMENT,
                "memory of device 1; expected memory of the current device 0");
-  CHECK(hip.free_(p.k.data) == 0);
+  CHECK(hip().free_(p.k.data) == 0);
 }
 
-}  // namespace
-
-int main() {
-  if (!hip_open(&hip)) return 1;
+TEST_CASE("a call that must fail leaves device memory as it is") {
   const Memory memory;
   const fmha_fwd_params good = good_params(memory);
   CHECK_OK(fmha_fwd_supported(&good));
   for (const BadCase& bad : kCases) {
+    CAPTURE(bad.text);
     fmha_fwd_params p = good;
     bad.change(p);
     CHECK_STATUS(fmha_fwd(&p, nullptr), bad.status, bad.text);
   }
-  test_future_struct(good);
+  check_future_struct(good);
   CHECK_STATUS(fmha_fwd(nullptr, nullptr), FMHA_INVALID_ARGUMENT, "params = NULL");
-  test_other_device(good);
-  for (const char byte : g_host_memory) {
-    if (byte != 0) CHECK(byte == 0);
-  }
+  check_other_device(good);
+  CHECK(std::count(std::begin(g_host_memory), std::end(g_host_memory), 0) == sizeof g_host_memory);
   CHECK(memory.is_unchanged());
   CHECK_OK(fmha_fwd(&good, nullptr));  // and the good one does write
   CHECK(!memory.is_unchanged());
-  CHECK(hip.free_(memory.base) == 0);
-  return check_result();
+  CHECK(hip().free_(memory.base) == 0);
 }
+
+}  // namespace

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The backward pass's choice and plan over the table in table.cc (steps, grids, arguments, workspace), and
-// its entries over a runtime that counts.
-//   bwd_plan_test FAKE_RUNTIME
+// The backward pass's choice and plan over the table in table.cc: steps, grids, arguments, workspace.
 #include <cstring>
 #include <vector>
 
-#include "allocations.h"
 #include "args/bwd.h"
 #include "bwd_planned.h"
 #include "error.h"
-#include "fake_main.h"
 #include "fmha_rocm.h"
+#include "status.h"
 
 namespace {
 
@@ -20,95 +17,149 @@ using fmha::BwdKernelParams;
 using fmha::BwdSumParams;
 
 // The main kernel writes dk and dv itself: four steps.
-void test_direct() {
+TEST_CASE("direct") {
   const fmha_fwd_params f = forward();
   Planned x;
   CHECK_OK(plan_of(backward(f), x));
   const int64_t d = rounded(2 * 4 * 100 * 4), dq_acc = 2 * 4 * 100 * 64 * 4;
-  CHECK(x.plan.count() == 4 && !x.plan.empty && x.plan.needed_bytes() == d + dq_acc);
+  CHECK(x.plan.count() == 4);
+  CHECK(!x.plan.empty);
+  CHECK(x.plan.needed_bytes() == d + dq_acc);
   CHECK(x.launches(0, "bwd_dot_fp16", {7, 4, 2}));
   CHECK(x.zeroes(1, at(20, static_cast<uintptr_t>(d)), static_cast<size_t>(dq_acc)));
   CHECK(x.launches(2, "bwd_fp16_d64", {3, 4, 2}));
   CHECK(x.launches(3, "bwd_sum_fp16", {4, 4, 2}));
   const auto& dot = x.args<BwdDotParams>(0);
-  CHECK(dot.o == at(4) && dot.dout == at(6) && dot.d == at(20) && dot.rows == 100 && dot.hdim_v == 64);
-  CHECK(dot.p_keep == 1.0F && same(dot.d_strides, 400, 100, 1) && same(dot.o_strides, 25600, 64, 256));
+  CHECK(dot.o == at(4));
+  CHECK(dot.dout == at(6));
+  CHECK(dot.d == at(20));
+  CHECK(dot.rows == 100);
+  CHECK(dot.hdim_v == 64);
+  CHECK(dot.p_keep == 1.0F);
+  CHECK(same(dot.d_strides, 400, 100, 1));
+  CHECK(same(dot.o_strides, 25600, 64, 256));
   const auto& main = x.args<BwdKernelParams>(2);
-  CHECK(main.q == at(1) && main.k == at(2) && main.v == at(3) && main.dout == at(6) && main.lse == at(5));
-  CHECK(main.d == at(20) && main.dq_acc == at(20, static_cast<uintptr_t>(d)) && main.dq_acc_copy == 0);
-  CHECK(main.dk == at(8) && main.dv == at(9) && main.float_dkv == 0);
-  CHECK(same(main.dq_acc_strides, 25600, 6400, 64) && same(main.dk_strides, 76800, 64, 256));
-  CHECK(same(main.lse_strides, 400, 100, 1) && same(main.q_strides, 25600, 64, 256));
-  CHECK(main.cu_q == nullptr && main.used_k == nullptr && main.alibi == nullptr && main.philox == nullptr);
-  CHECK(main.seqlen_q == 100 && main.seqlen_k == 300 && main.hdim_q == 64 && main.hdim_v == 64);
-  CHECK(main.nhead_q == 4 && main.nhead_ratio_qk == 1 && main.scale == 0.125F);
-  CHECK(main.window_left == -1 && main.window_right == -1);
+  CHECK(main.q == at(1));
+  CHECK(main.k == at(2));
+  CHECK(main.v == at(3));
+  CHECK(main.dout == at(6));
+  CHECK(main.lse == at(5));
+  CHECK(main.d == at(20));
+  CHECK(main.dq_acc == at(20, static_cast<uintptr_t>(d)));
+  CHECK(main.dq_acc_copy == 0);
+  CHECK(main.dk == at(8));
+  CHECK(main.dv == at(9));
+  CHECK(main.float_dkv == 0);
+  CHECK(same(main.dq_acc_strides, 25600, 6400, 64));
+  CHECK(same(main.dk_strides, 76800, 64, 256));
+  CHECK(same(main.lse_strides, 400, 100, 1));
+  CHECK(same(main.q_strides, 25600, 64, 256));
+  CHECK(main.cu_q == nullptr);
+  CHECK(main.used_k == nullptr);
+  CHECK(main.alibi == nullptr);
+  CHECK(main.philox == nullptr);
+  CHECK(main.seqlen_q == 100);
+  CHECK(main.seqlen_k == 300);
+  CHECK(main.hdim_q == 64);
+  CHECK(main.hdim_v == 64);
+  CHECK(main.nhead_q == 4);
+  CHECK(main.nhead_ratio_qk == 1);
+  CHECK(main.scale == 0.125F);
+  CHECK(main.window_left == -1);
+  CHECK(main.window_right == -1);
   const auto& sum = x.args<BwdSumParams>(3);
-  CHECK(sum.parts == main.dq_acc && sum.out == at(7) && sum.parts_count == 1 && sum.rows == 100);
-  CHECK(sum.hdim == 64 && sum.beta == 0 && same(sum.parts_strides, 25600, 6400, 64));
+  CHECK(sum.parts == main.dq_acc);
+  CHECK(sum.out == at(7));
+  CHECK(sum.parts_count == 1);
+  CHECK(sum.rows == 100);
+  CHECK(sum.hdim == 64);
+  CHECK(sum.beta == 0);
+  CHECK(same(sum.parts_strides, 25600, 6400, 64));
   // Float32 gradients may be written directly as well.
   fmha_bwd_params p = backward(f);
   p.grad_dtype = FMHA_FP32;
   CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.count() == 4 && x.launches(3, "bwd_sum_fp32", {4, 4, 2}));
-  CHECK(x.args<BwdKernelParams>(2).float_dkv == 1 && x.args<BwdKernelParams>(2).dk == at(8));
+  CHECK(x.plan.count() == 4);
+  CHECK(x.launches(3, "bwd_sum_fp32", {4, 4, 2}));
+  CHECK(x.args<BwdKernelParams>(2).float_dkv == 1);
+  CHECK(x.args<BwdKernelParams>(2).dk == at(8));
 }
 
 // Sums over the heads of a group, or onto what is there: dk and dv by query head in the workspace.
-void test_parts() {
+TEST_CASE("parts") {
   const fmha_fwd_params f = forward(6, 2);
   fmha_bwd_params p = backward(f);
   Planned x;
   CHECK_OK(plan_of(p, x));
   const int64_t d = rounded(2 * 6 * 100 * 4), dq_acc = 2 * 6 * 100 * 64 * 4, dk = 2 * 6 * 300 * 64 * 4;
-  CHECK(x.plan.count() == 6 && x.plan.needed_bytes() == d + dq_acc + 2 * dk);
+  CHECK(x.plan.count() == 6);
+  CHECK(x.plan.needed_bytes() == d + dq_acc + 2 * dk);
   const auto& main = x.args<BwdKernelParams>(2);
-  CHECK(main.nhead_ratio_qk == 3 && main.float_dkv == 1);
-  CHECK(main.dk == at(20, static_cast<uintptr_t>(d + dq_acc)) &&
-        main.dv == at(20, static_cast<uintptr_t>(d + dq_acc + dk)));
+  CHECK(main.nhead_ratio_qk == 3);
+  CHECK(main.float_dkv == 1);
+  CHECK(main.dk == at(20, static_cast<uintptr_t>(d + dq_acc)));
+  CHECK(main.dv == at(20, static_cast<uintptr_t>(d + dq_acc + dk)));
   CHECK(same(main.dk_strides, 6 * 300 * 64, 300 * 64, 64));
-  CHECK(x.launches(4, "bwd_sum_fp16", {10, 2, 2}) && x.launches(5, "bwd_sum_fp16", {10, 2, 2}));
+  CHECK(x.launches(4, "bwd_sum_fp16", {10, 2, 2}));
+  CHECK(x.launches(5, "bwd_sum_fp16", {10, 2, 2}));
   const auto& sum = x.args<BwdSumParams>(4);
-  CHECK(sum.parts == main.dk && sum.out == at(8) && sum.parts_count == 3 && sum.part == 300 * 64);
-  CHECK(same(sum.parts_strides, 6 * 300 * 64, 3 * 300 * 64, 64) && sum.rows == 300 && sum.beta == 0);
+  CHECK(sum.parts == main.dk);
+  CHECK(sum.out == at(8));
+  CHECK(sum.parts_count == 3);
+  CHECK(sum.part == 300 * 64);
+  CHECK(same(sum.parts_strides, 6 * 300 * 64, 3 * 300 * 64, 64));
+  CHECK(sum.rows == 300);
+  CHECK(sum.beta == 0);
   CHECK(same(sum.out_strides, 300 * 2 * 64, 64, 128));
-  CHECK(x.args<BwdSumParams>(5).parts == main.dv && x.args<BwdSumParams>(5).out == at(9));
+  CHECK(x.args<BwdSumParams>(5).parts == main.dv);
+  CHECK(x.args<BwdSumParams>(5).out == at(9));
   const fmha_fwd_params even = forward();
   p = backward(even);
   p.accumulate = 1;
   CHECK_OK(plan_of(p, x));
   CHECK(x.plan.count() == 6);
   for (size_t i = 3; i < 6; ++i) {
-    CHECK(x.args<BwdSumParams>(i).beta == 1 && x.args<BwdSumParams>(i).parts_count == 1);
+    CHECK(x.args<BwdSumParams>(i).beta == 1);
+    CHECK(x.args<BwdSumParams>(i).parts_count == 1);
   }
 }
 
-void test_packed() {
+TEST_CASE("packed") {
   fmha_fwd_params f = packed();
   Planned x;
   CHECK_OK(plan_of(backward(f), x));
   const int64_t d = rounded(4 * 170 * 4), dq_acc = 4 * 170 * 64 * 4, dk = 4 * 500 * 64 * 4;
-  CHECK(x.plan.count() == 4 && x.plan.needed_bytes() == d + dq_acc);
-  CHECK(x.launches(0, "bwd_dot_fp16", {7, 4, 3}) && x.launches(2, "bwd_fp16_d64", {3, 4, 3}));
+  CHECK(x.plan.count() == 4);
+  CHECK(x.plan.needed_bytes() == d + dq_acc);
+  CHECK(x.launches(0, "bwd_dot_fp16", {7, 4, 3}));
+  CHECK(x.launches(2, "bwd_fp16_d64", {3, 4, 3}));
   CHECK(x.launches(3, "bwd_sum_fp16", {6, 4, 1}));
-  CHECK(x.args<BwdDotParams>(0).rows == 100 && x.args<BwdSumParams>(3).rows == 170);
-  CHECK(x.args<BwdDotParams>(0).cu_q == at(10) && x.args<BwdDotParams>(0).used_q == nullptr);
+  CHECK(x.args<BwdDotParams>(0).rows == 100);
+  CHECK(x.args<BwdSumParams>(3).rows == 170);
+  CHECK(x.args<BwdDotParams>(0).cu_q == at(10));
+  CHECK(x.args<BwdDotParams>(0).used_q == nullptr);
   const auto& main = x.args<BwdKernelParams>(2);
-  CHECK(main.cu_q == at(10) && main.cu_k == at(11) && main.dk == at(8));
-  CHECK(main.d_strides.nhead == 170 && main.dq_acc_strides.nhead == 170 * 64);
+  CHECK(main.cu_q == at(10));
+  CHECK(main.cu_k == at(11));
+  CHECK(main.dk == at(8));
+  CHECK(main.d_strides.nhead == 170);
+  CHECK(main.dq_acc_strides.nhead == 170 * 64);
   // Rows beyond the lengths in use are zeroed, by sums of zeros.
   f.seqused_q = at<int32_t>(12);
   f.seqused_k = at<int32_t>(13);
   CHECK_OK(plan_of(backward(f), x));
-  CHECK(x.plan.count() == 7 && x.plan.needed_bytes() == d + dq_acc + 2 * dk);
+  CHECK(x.plan.count() == 7);
+  CHECK(x.plan.needed_bytes() == d + dq_acc + 2 * dk);
   CHECK(x.zeroes(2, at(20, static_cast<uintptr_t>(d + dq_acc)), static_cast<size_t>(2 * dk)));
   CHECK(x.args<BwdDotParams>(0).used_q == at(12));
-  CHECK(x.args<BwdKernelParams>(3).used_q == at(12) && x.args<BwdKernelParams>(3).used_k == at(13));
-  CHECK(x.args<BwdSumParams>(5).rows == 500 && x.args<BwdSumParams>(6).out == at(9));
+  CHECK(x.args<BwdKernelParams>(3).used_q == at(12));
+  CHECK(x.args<BwdKernelParams>(3).used_k == at(13));
+  CHECK(x.args<BwdSumParams>(5).rows == 500);
+  CHECK(x.args<BwdSumParams>(6).out == at(9));
 }
 
 // A copy of dQ's sum for each workgroup of a launch, eight at most; further launches do the other key tiles.
-void test_deterministic() {
+TEST_CASE("deterministic") {
   struct {
     int64_t keys;
     uint32_t groups, rounds;
@@ -122,20 +173,25 @@ void test_deterministic() {
     Planned x;
     CHECK_OK(plan_of(p, x));
     const int64_t copy = 2 * 4 * 100 * 64;
-    CHECK(x.launches(2, "bwd_fp16_d64", {groups, 4, 2}) && x.plan[2].rounds == rounds);
-    CHECK(x.plan[2].round_offset == offsetof(BwdKernelParams, round) && x.plan.operations() == 3 + rounds);
+    CHECK(x.launches(2, "bwd_fp16_d64", {groups, 4, 2}));
+    CHECK(x.plan[2].rounds == rounds);
+    CHECK(x.plan[2].round_offset == offsetof(BwdKernelParams, round));
+    CHECK(x.plan.operations() == 3 + rounds);
     CHECK(x.args<BwdKernelParams>(2).dq_acc_copy == (groups > 1 ? copy : 0));
     CHECK(x.args<BwdSumParams>(3).parts_count == static_cast<int32_t>(groups));
-    CHECK(x.args<BwdSumParams>(3).part == copy && x.plan[1].bytes == groups * copy * 4);
+    CHECK(x.args<BwdSumParams>(3).part == copy);
+    CHECK(x.plan[1].bytes == groups * copy * 4);
     CHECK(x.plan.needed_bytes() == rounded(2 * 4 * 100 * 4) + groups * copy * 4);
     p.deterministic = 0;
     CHECK_OK(plan_of(p, x));
     CHECK(x.launches(2, "bwd_fp16_d64", {static_cast<uint32_t>((keys + 127) / 128), 4, 2}));
-    CHECK(x.args<BwdSumParams>(3).parts_count == 1 && x.plan[2].rounds == 1 && x.plan.operations() == 4);
+    CHECK(x.args<BwdSumParams>(3).parts_count == 1);
+    CHECK(x.plan[2].rounds == 1);
+    CHECK(x.plan.operations() == 4);
   }
 }
 
-void test_features() {
+TEST_CASE("features") {
   fmha_fwd_params f = forward();
   f.alibi_slopes = at<float>(14);
   f.alibi_stride_batch = 4;
@@ -143,8 +199,10 @@ void test_features() {
   Planned x;
   CHECK_OK(plan_of(backward(f), x));
   CHECK(x.launches(2, "bwd_fp16_d64_alibi", {3, 4, 2}));
-  CHECK(x.args<BwdKernelParams>(2).alibi == at(14) && x.args<BwdKernelParams>(2).alibi_stride_batch == 4);
-  CHECK(x.args<BwdKernelParams>(2).mask_type == 1 && x.args<BwdKernelParams>(2).window_right == 0);
+  CHECK(x.args<BwdKernelParams>(2).alibi == at(14));
+  CHECK(x.args<BwdKernelParams>(2).alibi_stride_batch == 4);
+  CHECK(x.args<BwdKernelParams>(2).mask_type == 1);
+  CHECK(x.args<BwdKernelParams>(2).window_right == 0);
   f = forward(4, 4, 72);
   f.p_drop = 0.25F;
   f.philox_seed = 5, f.philox_offset = 6;
@@ -153,65 +211,93 @@ void test_features() {
   CHECK_OK(plan_of(backward(f), x));
   CHECK(x.launches(2, "bwd_fp16_d128_dropout", {3, 4, 2}));
   const auto& main = x.args<BwdKernelParams>(2);
-  CHECK(x.args<BwdDotParams>(0).p_keep == 0.75F && main.rp_keep == 1 / 0.75F && main.keep_at_most == 191);
-  CHECK(main.philox_seed == 5 && main.philox_offset == 6 && main.philox == nullptr);
-  CHECK(main.mask_type == 2 && main.window_left == 7 && main.window_right == 9 && main.hdim_q == 72);
+  CHECK(x.args<BwdDotParams>(0).p_keep == 0.75F);
+  CHECK(main.rp_keep == 1 / 0.75F);
+  CHECK(main.keep_at_most == 191);
+  CHECK(main.philox_seed == 5);
+  CHECK(main.philox_offset == 6);
+  CHECK(main.philox == nullptr);
+  CHECK(main.mask_type == 2);
+  CHECK(main.window_left == 7);
+  CHECK(main.window_right == 9);
+  CHECK(main.hdim_q == 72);
   f.philox_seed_offset = at<uint64_t>(15);
   CHECK_OK(plan_of(backward(f), x));
   CHECK(x.args<BwdKernelParams>(2).philox == at(15));
 }
 
 // The gradient of a bias: written by the main kernel, or added up in the workspace.
-void test_dbias() {
+TEST_CASE("dbias") {
   fmha_fwd_params f = forward();
   const fmha_bias_grad whole = {at(15), 4 * 30000, 30000, 300}, of_rows = {at(15), 0, 0, 300};
   f.bias = {at(14), 4 * 30000, 30000, 300};
   fmha_bwd_params p = backward(f);
   Planned x;
   CHECK_OK(plan_of(p, x));
-  CHECK(x.launches(2, "bwd_fp16_d64_bias", {3, 4, 2}) && x.args<BwdKernelParams>(2).dbias == nullptr);
+  CHECK(x.launches(2, "bwd_fp16_d64_bias", {3, 4, 2}));
+  CHECK(x.args<BwdKernelParams>(2).dbias == nullptr);
   p.dbias = whole;
   CHECK_OK(plan_of(p, x));
   const int64_t rest = x.plan.needed_bytes(), dq_acc = 2 * 4 * 100 * 64 * 4;
-  CHECK(x.plan.count() == 4 && x.launches(2, "bwd_fp16_d64_bias_dbias", {3, 4, 2}));
+  CHECK(x.plan.count() == 4);
+  CHECK(x.launches(2, "bwd_fp16_d64_bias_dbias", {3, 4, 2}));
   const auto* main = &x.args<BwdKernelParams>(2);
-  CHECK(main->dbias == at(15) && main->dbias_adds == 0 && same(main->dbias_strides, 120000, 30000, 300));
+  CHECK(main->dbias == at(15));
+  CHECK(main->dbias_adds == 0);
+  CHECK(same(main->dbias_strides, 120000, 30000, 300));
   // A mask hides tiles of it, float32 is added to: zeros come first.
   f.mask = FMHA_MASK_CAUSAL;
   CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.count() == 5 && x.launches(2, "bwd_bias_fp16", {100, 4, 2}));
+  CHECK(x.plan.count() == 5);
+  CHECK(x.launches(2, "bwd_bias_fp16", {100, 4, 2}));
   const auto* sum = &x.args<BwdBiasParams>(2);
-  CHECK(sum->out == at(15) && sum->batches == 0 && sum->columns == 300 && sum->beta == 0);
-  CHECK(same(sum->out_strides, 120000, 30000, 300) && sum->row_blocks == 1);
+  CHECK(sum->out == at(15));
+  CHECK(sum->batches == 0);
+  CHECK(sum->columns == 300);
+  CHECK(sum->beta == 0);
+  CHECK(same(sum->out_strides, 120000, 30000, 300));
+  CHECK(sum->row_blocks == 1);
   f.mask = FMHA_MASK_NONE;
   p.grad_dtype = FMHA_FP32;
   CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.count() == 5 && x.launches(2, "bwd_bias_fp32", {100, 4, 2}));
-  CHECK(x.args<BwdKernelParams>(3).dbias_adds == 1 && x.args<BwdKernelParams>(3).dbias == at(15));
+  CHECK(x.plan.count() == 5);
+  CHECK(x.launches(2, "bwd_bias_fp32", {100, 4, 2}));
+  CHECK(x.args<BwdKernelParams>(3).dbias_adds == 1);
+  CHECK(x.args<BwdKernelParams>(3).dbias == at(15));
   p.accumulate = 1;
   CHECK_OK(plan_of(p, x));
-  CHECK(x.args<BwdKernelParams>(2).dbias_adds == 1 && x.args<BwdKernelParams>(2).dbias == at(15));
+  CHECK(x.args<BwdKernelParams>(2).dbias_adds == 1);
+  CHECK(x.args<BwdKernelParams>(2).dbias == at(15));
   // Sums in the workspace, behind those of dQ: of the bias's shape, and then added to the caller's.
   p.grad_dtype = 0;
   p.accumulate = 0;
   p.dbias = of_rows;
   f.bias = {at(14), 0, 0, 300};
   CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.count() == 5 && x.plan.needed_bytes() == rest + rounded(100 * 300 * 4));
+  CHECK(x.plan.count() == 5);
+  CHECK(x.plan.needed_bytes() == rest + rounded(100 * 300 * 4));
   main = &x.args<BwdKernelParams>(2);
-  CHECK(x.plan[1].bytes == static_cast<size_t>(dq_acc + rounded(100 * 300 * 4)) && main->dbias_adds == 1);
-  CHECK(main->dbias == at(20, static_cast<uintptr_t>(rest)) && same(main->dbias_strides, 0, 0, 300));
+  CHECK(x.plan[1].bytes == static_cast<size_t>(dq_acc + rounded(100 * 300 * 4)));
+  CHECK(main->dbias_adds == 1);
+  CHECK(main->dbias == at(20, static_cast<uintptr_t>(rest)));
+  CHECK(same(main->dbias_strides, 0, 0, 300));
   CHECK(x.launches(4, "bwd_bias_fp16", {100, 1, 1}));
   sum = &x.args<BwdBiasParams>(4);
-  CHECK(sum->parts == main->dbias && sum->batches == 1 && sum->heads == 1 && sum->rows == 1);
+  CHECK(sum->parts == main->dbias);
+  CHECK(sum->batches == 1);
+  CHECK(sum->heads == 1);
+  CHECK(sum->rows == 1);
   // The same bits each time: an element of each score's.
   p.deterministic = 1;
   CHECK_OK(plan_of(p, x));
   main = &x.args<BwdKernelParams>(2);
-  CHECK(same(main->dbias_strides, 120000, 30000, 300) && x.launches(4, "bwd_bias_fp16", {100, 1, 1}));
+  CHECK(same(main->dbias_strides, 120000, 30000, 300));
+  CHECK(x.launches(4, "bwd_bias_fp16", {100, 1, 1}));
   sum = &x.args<BwdBiasParams>(4);
-  CHECK(sum->batches == 2 && sum->heads == 4 && sum->rows == 1 &&
-        same(sum->parts_strides, 120000, 30000, 300));
+  CHECK(sum->batches == 2);
+  CHECK(sum->heads == 4);
+  CHECK(sum->rows == 1);
+  CHECK(same(sum->parts_strides, 120000, 30000, 300));
   // Without queries it is 0.
   p = backward(f);
   p.dbias = of_rows;
@@ -219,7 +305,9 @@ void test_dbias() {
   p.dbias.stride_seqlen = 0;
   f.bias.stride_seqlen = 0;
   CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.count() == 3 && x.launches(2, "bwd_bias_fp16", {1, 1, 1}) && x.plan.needed_bytes() == 0);
+  CHECK(x.plan.count() == 3);
+  CHECK(x.launches(2, "bwd_bias_fp16", {1, 1, 1}));
+  CHECK(x.plan.needed_bytes() == 0);
   f = forward(4, 4, 256, FMHA_BF16);
   f.bias = {at(14), 0, 0, 300};
   p.dbias = of_rows;
@@ -227,46 +315,59 @@ void test_dbias() {
 }
 
 // One side has no rows: the other side's gradients are sums of nothing.
-void test_zeros() {
+TEST_CASE("zeros") {
   fmha_fwd_params f = forward(4, 2);
   f.seqlen_q = 0;
   fmha_bwd_params p = backward(f);
   Planned x;
   CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.count() == 2 && !x.plan.empty && x.plan.needed_bytes() == 0);
-  CHECK(x.launches(0, "bwd_sum_fp16", {10, 2, 2}) && x.args<BwdSumParams>(0).out == at(8));
-  CHECK(x.args<BwdSumParams>(1).out == at(9) && x.args<BwdSumParams>(1).parts_count == 0);
-  CHECK(x.args<BwdSumParams>(1).beta == 0 && x.args<BwdSumParams>(1).hdim == 64);
+  CHECK(x.plan.count() == 2);
+  CHECK(!x.plan.empty);
+  CHECK(x.plan.needed_bytes() == 0);
+  CHECK(x.launches(0, "bwd_sum_fp16", {10, 2, 2}));
+  CHECK(x.args<BwdSumParams>(0).out == at(8));
+  CHECK(x.args<BwdSumParams>(1).out == at(9));
+  CHECK(x.args<BwdSumParams>(1).parts_count == 0);
+  CHECK(x.args<BwdSumParams>(1).beta == 0);
+  CHECK(x.args<BwdSumParams>(1).hdim == 64);
   p.accumulate = 1;
   CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.empty && x.plan.needed_bytes() == 0);
+  CHECK(x.plan.empty);
+  CHECK(x.plan.needed_bytes() == 0);
   f = forward(4, 2);
   f.seqlen_k = 0;
   p.accumulate = 0;
   CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.count() == 1 && x.args<BwdSumParams>(0).out == at(7) && x.args<BwdSumParams>(0).rows == 100);
+  CHECK(x.plan.count() == 1);
+  CHECK(x.args<BwdSumParams>(0).out == at(7));
+  CHECK(x.args<BwdSumParams>(0).rows == 100);
   f.seqlen_q = 0;
   CHECK_OK(plan_of(p, x));
   CHECK(x.plan.empty);
   f = forward(4, 2);
   f.nhead_q = 0;
   CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.count() == 2 && x.args<BwdSumParams>(0).out == at(8) && x.plan.needed_bytes() == 0);
+  CHECK(x.plan.count() == 2);
+  CHECK(x.args<BwdSumParams>(0).out == at(8));
+  CHECK(x.plan.needed_bytes() == 0);
   f = forward(4, 2);
   f.batch = 0;
   CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.empty && x.plan.needed_bytes() == 0);
+  CHECK(x.plan.empty);
+  CHECK(x.plan.needed_bytes() == 0);
 }
 
-void test_choice() {
+TEST_CASE("choice") {
   Planned x;
   fmha_fwd_params f = forward(4, 4, 8);
   fmha_bwd_params p = backward(f);
   CHECK_OK(plan_of(p, x));
-  CHECK(strcmp(x.kernels.chosen.kernel->name, "bwd_fp16_d64") == 0 && x.kernels.chosen.count == 2);
+  CHECK(std::string(x.kernels.chosen.kernel->name) == "bwd_fp16_d64");
+  CHECK(x.kernels.chosen.count == 2);
   p.kernel = 2;
   CHECK_OK(plan_of(p, x));
-  CHECK(strcmp(x.kernels.chosen.kernel->name, "bwd_fp16_d128") == 0 && x.kernels.chosen.number == 2);
+  CHECK(std::string(x.kernels.chosen.kernel->name) == "bwd_fp16_d128");
+  CHECK(x.kernels.chosen.number == 2);
   p.kernel = 3;
   CHECK_STATUS(plan_of(p, x), FMHA_UNSUPPORTED, "kernel = 3: expected 0 (the library's choice) to 2");
   p.kernel = 0;
@@ -274,7 +375,7 @@ void test_choice() {
   f.hdim_v = 72;
   p = backward(f);
   CHECK_OK(plan_of(p, x));
-  CHECK(strcmp(x.kernels.chosen.kernel->name, "bwd_fp16_d128") == 0);
+  CHECK(std::string(x.kernels.chosen.kernel->name) == "bwd_fp16_d128");
 }
 
 #define CHECK_REFUSED(forward_params, target, text)                              \
@@ -284,7 +385,7 @@ void test_choice() {
     CHECK_STATUS(plan_of(backward(refused), x, target), FMHA_UNSUPPORTED, text); \
   } while (0)
 
-void test_refusals() {
+TEST_CASE("refusals") {
   CHECK_REFUSED(forward(4, 4, 264), kDevice,
                 "fwd->hdim_q = 264, fwd->hdim_v = 264: no fp16 backward kernel of this build for gfx942 does "
                 "that; the nearest, bwd_fp16_d128, takes fwd->hdim_q up to 128 and fwd->hdim_v up to 128, "
@@ -320,7 +421,7 @@ void test_refusals() {
 }
 
 // A workspace that no process can have is asked for as such, and is never had.
-void test_huge_workspace() {
+TEST_CASE("huge workspace") {
   fmha_fwd_params f = test_params(FMHA_FP16, TEST_BSHD, 65535, 1, (int64_t{1} << 23) - 256, 65535, 1, 64);
   Planned x;
   fmha_bwd_params p = backward(f);
@@ -329,96 +430,6 @@ void test_huge_workspace() {
   CHECK(x.plan.needed_bytes() == int64_t{1} << 57);
 }
 
-// The entries, with memory of the runtime's.
-void test_entries() {
-  fmha_fwd_params f = forward(4, 2);
-  const size_t q = 2 * 100 * 4 * 64 * 2, k = 2 * 300 * 2 * 64 * 2;
-  f.q.data = device_memory(q), f.k.data = device_memory(k), f.v.data = device_memory(k);
-  f.o.data = device_memory(q), f.lse.data = static_cast<float*>(device_memory(2 * 4 * 100 * 4));
-  fmha_bwd_params p = test_bwd_params(&f);
-  p.dout.data = device_memory(q), p.dq.data = device_memory(q);
-  p.dk.data = device_memory(k), p.dv.data = device_memory(k);
-  int64_t bytes = 0;
-  CHECK_OK(fmha_bwd_supported(&p));
-  CHECK_OK(fmha_bwd_workspace_bytes(&p, &bytes));
-  CHECK(bytes == rounded(2 * 4 * 100 * 4) + 2 * 4 * 100 * 64 * 4 + 2 * 2 * 4 * 300 * 64 * 4);
-  CHECK_STATUS(fmha_bwd_workspace_bytes(&p, nullptr), FMHA_INVALID_ARGUMENT, "bytes = NULL");
-  fmha_kernel_info info{};
-  info.struct_size = sizeof info;
-  CHECK_OK(fmha_bwd_kernel(&p, &info));
-  CHECK(strcmp(info.name, "bwd_fp16_d64") == 0 && info.tile_m == 32 && info.tile_n == 128);
-  CHECK(info.grid[0] == 3 && info.grid[1] == 4 && info.grid[2] == 2 && info.step_count == 6);
-  CHECK(info.candidate == 1 && info.candidate_count == 2 && strcmp(info.pipeline, "kr_ktr_vr_iglp") == 0);
-  fmha_extent extents[16];
-  int32_t count = 0;
-  CHECK_OK(fmha_bwd_extents(&p, extents, 16, &count));
-  CHECK(count == 9 && strcmp(extents[8].name, "dv.data") == 0 && extents[8].written == 1);
-  CHECK(strcmp(extents[3].name, "fwd->o.data") == 0 && extents[3].written == 0);
-  CHECK_STATUS(fmha_bwd_extents(&p, nullptr, 1, &count), FMHA_INVALID_ARGUMENT, "extents = NULL");
-
-  // Nothing is enqueued by a call that fails.
-  CHECK_STATUS(fmha_bwd(&p, nullptr), FMHA_INVALID_ARGUMENT,
-               "workspace = NULL: expected device memory of workspace_bytes = ");
-  CHECK(strstr(fmha_last_error(), "(fmha_bwd_workspace_bytes)") != nullptr);
-  p.workspace = device_memory(static_cast<size_t>(bytes));
-  p.workspace_bytes = bytes - 1;
-  CHECK_STATUS(fmha_bwd(&p, nullptr), FMHA_INVALID_ARGUMENT, "workspace_bytes = ");
-  p.workspace_bytes = bytes;
-  void* const dk = p.dk.data;
-  p.dk.data = p.workspace;
-  CHECK_STATUS(fmha_bwd(&p, nullptr), FMHA_INVALID_ARGUMENT, "workspace is written but overlaps dk");
-  alignas(16) static char host[16];
-  p.dk.data = host;
-  CHECK_STATUS(fmha_bwd(&p, nullptr), FMHA_INVALID_ARGUMENT, "not device memory");
-  p.dk.data = dk;
-  CHECK(hip->launches == 0 && hip->memsets == 0 && hip->loads == 0);
-
-  // Everything is loaded before anything is enqueued.
-  hip->get_function_error = 500;
-  CHECK_STATUS(fmha_bwd(&p, nullptr), FMHA_HIP_ERROR, "hipModuleGetFunction");
-  CHECK(hip->launches == 0 && hip->memsets == 0);
-  hip->get_function_error = 0;
-  CHECK_OK(fmha_bwd_prepare(&p));
-  CHECK(hip->launches == 0 && hip->memsets == 0);
-  const int loads = hip->loads;
-  void* const stream = at(30);
-  CHECK_OK(fmha_bwd(&p, stream));
-  CHECK(hip->launches == 5 && hip->memsets == 1 && hip->launches_before_memset == 1 && hip->loads == loads);
-  CHECK(hip->stream == stream && hip->memset_stream == stream);
-  CHECK(strcmp(hip->function_name, "bwd_sum_fp16") == 0 && hip->argument_bytes == sizeof(BwdSumParams));
-  BwdSumParams last{};
-  std::memcpy(&last, hip->arguments, sizeof last);
-  CHECK(last.out == p.dv.data && last.parts_count == 2);
-
-  // The second call asks whose memory it is, enqueues, and neither allocates nor waits.
-  const fake_hip_state before = *hip;
-  const long allocated = allocations();
-  const fmha_status status = fmha_bwd(&p, stream);
-  CHECK(allocations() == allocated);
-  CHECK_OK(status);
-  CHECK(hip->launches == 10 && hip->memsets == 2 && hip->loads == loads);
-  CHECK(hip->get_functions == before.get_functions && hip->attributes == before.attributes);
-
-  // Nothing to do: no workspace, no launch.
-  f.batch = 0;
-  p.workspace = nullptr;
-  CHECK_OK(fmha_bwd(&p, stream));
-  CHECK_OK(fmha_bwd_kernel(&p, &info));
-  CHECK(info.step_count == 0 && info.grid[0] == 0 && hip->launches == 10 && hip->memsets == 2);
-}
-
 }  // namespace
 
-void run_tests() {
-  test_direct();
-  test_parts();
-  test_packed();
-  test_deterministic();
-  test_features();
-  test_dbias();
-  test_zeros();
-  test_choice();
-  test_refusals();
-  test_huge_workspace();
-  test_entries();
-}
+const char* fmha_last_error() { return fmha::last_error(); }

@@ -5,11 +5,11 @@
 #include <string>
 
 #include "bwd_params.h"
-#include "check.h"
 #include "error.h"
 #include "origins/ck/bwd.h"
 #include "problem/bwd.h"
 #include "select/bwd.h"
+#include "status.h"
 
 namespace {
 
@@ -96,27 +96,38 @@ const char* fmha_last_error() { return fmha::last_error(); }
     CHECK_OK(g.make());       \
   } while (0)
 
-void test_meaning() {
+TEST_CASE("meaning") {
   fmha::BwdProblem problem;
   Good g;
   CHECK_OK(g.make(&problem));
-  CHECK(problem.fwd.dtype == DType::kFp16 && problem.grad_dtype == DType::kFp16 && !problem.accumulate &&
-        !problem.deterministic && problem.checks_memory && problem.candidate == 0);
-  CHECK(problem.dq.data == at(7) && problem.dk.data == at(8) && problem.dv.data == at(9));
-  CHECK(problem.dk.size[fmha::kHead] == 2 && problem.dq.size[fmha::kHead] == 4);
+  CHECK(problem.fwd.dtype == DType::kFp16);
+  CHECK(problem.grad_dtype == DType::kFp16);
+  CHECK(!problem.accumulate);
+  CHECK(!problem.deterministic);
+  CHECK(problem.checks_memory);
+  CHECK(problem.candidate == 0);
+  CHECK(problem.dq.data == at(7));
+  CHECK(problem.dk.data == at(8));
+  CHECK(problem.dv.data == at(9));
+  CHECK(problem.dk.size[fmha::kHead] == 2);
+  CHECK(problem.dq.size[fmha::kHead] == 4);
   g.p.grad_dtype = FMHA_FP32;
   g.p.accumulate = g.p.deterministic = 1;
   g.p.kernel = 3;
   g.p.flags = FMHA_NO_MEMORY_CHECK;
   CHECK_OK(g.make(&problem));
-  CHECK(problem.grad_dtype == DType::kFp32 && problem.dq.element_bytes == 4 &&
-        problem.dout.element_bytes == 2);
-  CHECK(problem.accumulate && problem.deterministic && !problem.checks_memory && problem.candidate == 3);
+  CHECK(problem.grad_dtype == DType::kFp32);
+  CHECK(problem.dq.element_bytes == 4);
+  CHECK(problem.dout.element_bytes == 2);
+  CHECK(problem.accumulate);
+  CHECK(problem.deterministic);
+  CHECK(!problem.checks_memory);
+  CHECK(problem.candidate == 3);
   CHECK_GOOD(Good::plain(), p.grad_dtype = FMHA_FP16);
 }
 
 // A backward call ignores the fields that only the forward call uses.
-void test_forward_call() {
+TEST_CASE("forward call") {
   CHECK_GOOD(Good::plain(), f.kernel = -1, f.flags = ~uint64_t{0}, f.workspace = at(1, 3),
              f.workspace_bytes = -1, f.randval = {at<uint8_t>(7), -1, -1, -1});
   // An older header's struct is good for it too.
@@ -131,30 +142,26 @@ struct Expected {
   bool written;
 };
 
-void check_extents(const Good& g, std::initializer_list<Expected> expected, int line) {
+void check_extents(const char* of, const Good& g, std::initializer_list<Expected> expected) {
+  CAPTURE(of);
   fmha::BwdProblem problem;
   CHECK_OK(fmha::guard([&] { fmha::make_bwd_problem(&g.p, Pointers::kRequired, problem); }));
   const auto all = problem.fwd.extents.all();
-  ++g_check_count;
-  if (all.size() != expected.size()) {
-    return check_fail(__FILE__, line, "%zu extents, expected %zu", all.size(), expected.size());
-  }
+  REQUIRE(all.size() == expected.size());
   size_t i = 0;
   for (const Expected& e : expected) {
     const fmha::Extent& x = all[i++];
-    ++g_check_count;
-    if (std::strcmp(x.pointer, e.name) != 0 || static_cast<int64_t>(x.bytes) != e.bytes ||
-        x.written != e.written) {
-      check_fail(__FILE__, line, "%s: %llu bytes, written %d", x.pointer,
-                 static_cast<unsigned long long>(x.bytes), x.written ? 1 : 0);
-    }
+    CHECK(std::string(x.pointer) == e.name);
+    CAPTURE(e.name);
+    CHECK(static_cast<int64_t>(x.bytes) == e.bytes);
+    CHECK(x.written == e.written);
   }
 }
 
-void test_extents() {
+TEST_CASE("extents") {
   constexpr int64_t q = int64_t{2} * 100 * 4 * 64 * 2, k = int64_t{2} * 150 * 2 * 64 * 2;
   constexpr int64_t lse = int64_t{2} * 4 * 100 * 4;
-  check_extents(Good(),
+  check_extents("all", Good(),
                 {{"fwd->q.data", q, false},
                  {"fwd->k.data", k, false},
                  {"fwd->v.data", k, false},
@@ -163,28 +170,26 @@ void test_extents() {
                  {"dout.data", q, false},
                  {"dq.data", q, true},
                  {"dk.data", k, true},
-                 {"dv.data", k, true}},
-                __LINE__);
+                 {"dv.data", k, true}});
   // Without queries only the gradients of keys are touched, as zeros; without keys those of queries, whose
   // forward tensors are still asked for.
   Good no_queries;
   no_queries.f.seqlen_q = 0;
-  check_extents(no_queries, {{"dk.data", k, true}, {"dv.data", k, true}}, __LINE__);
+  check_extents("no queries", no_queries, {{"dk.data", k, true}, {"dv.data", k, true}});
   Good no_keys;
   no_keys.f.seqlen_k = 0;
-  check_extents(no_keys,
+  check_extents("no keys", no_keys,
                 {{"fwd->q.data", q, false},
                  {"fwd->o.data", q, false},
                  {"fwd->lse.data", lse, false},
                  {"dout.data", q, false},
-                 {"dq.data", q, true}},
-                __LINE__);
+                 {"dq.data", q, true}});
   Good no_heads;
   no_heads.f.nhead_q = 0;
-  check_extents(no_heads, {{"dk.data", k, true}, {"dv.data", k, true}}, __LINE__);
+  check_extents("no heads", no_heads, {{"dk.data", k, true}, {"dv.data", k, true}});
   Good none;
   none.f.batch = 0;
-  check_extents(none, {}, __LINE__);
+  check_extents("no batch", none, {});
   // The most there can be.
   Good all(varlen());
   all.f.bias = {at(14), 0, 0, 150};
@@ -198,12 +203,13 @@ void test_extents() {
   CHECK_OK(fmha::guard([&] { fmha::make_bwd_problem(&all.p, Pointers::kRequired, problem); }));
   CHECK(problem.fwd.extents.all().size() == 17);
   // One head's, and of all rows.
-  CHECK(problem.dbias.size[fmha::kHead] == 1 && problem.dbias.size[fmha::kSeqlen] == 170);
+  CHECK(problem.dbias.size[fmha::kHead] == 1);
+  CHECK(problem.dbias.size[fmha::kSeqlen] == 170);
   CHECK(problem.fwd.extents.all().back().bytes == 170 * 150 * 2);
 }
 
 // A stride of 0 sums over its dimension, which is one element even if nothing is summed.
-void test_dbias() {
+TEST_CASE("dbias") {
   fmha_fwd_params f = Good::plain();
   f.bias = {at(14), 4 * 100 * 150, 100 * 150, 150};
   const auto made = [](const fmha_fwd_params& forward, const fmha_bias_grad& dbias) {
@@ -216,15 +222,20 @@ void test_dbias() {
   const fmha_bias_grad whole = {at(17), 4 * 100 * 150, 100 * 150, 150};
   CHECK(!made(f, {nullptr, 1, 2, 3}).has_dbias);
   fmha::BwdProblem problem = made(f, whole);
-  CHECK(problem.has_dbias && problem.dbias.touched && problem.dbias.size[fmha::kBatch] == 2);
+  CHECK(problem.has_dbias);
+  CHECK(problem.dbias.touched);
+  CHECK(problem.dbias.size[fmha::kBatch] == 2);
   f.bias = {at(14), 0, 0, 0};
   problem = made(f, {at(17), 0, 0, 0});
-  CHECK(problem.dbias.size == (std::array<int64_t, 3>{1, 1, 1}) && problem.dbias.row == 150);
+  CHECK(problem.dbias.size == (std::array<int64_t, 3>{1, 1, 1}));
+  CHECK(problem.dbias.row == 150);
   // The bias may be broadcast without a sum of its gradient.
   CHECK(made(f, whole).dbias.size == (std::array<int64_t, 3>{2, 100, 4}));
   f.batch = 0;
-  CHECK(made(f, {at(17), 0, 0, 0}).dbias.touched && !made(f, whole).dbias.touched);
-  CHECK(!made(f, {at(17), 0, 0, 0}).is_empty() && made(f, whole).is_empty());
+  CHECK(made(f, {at(17), 0, 0, 0}).dbias.touched);
+  CHECK(!made(f, whole).dbias.touched);
+  CHECK(!made(f, {at(17), 0, 0, 0}).is_empty());
+  CHECK(made(f, whole).is_empty());
   f.seqlen_k = 0;
   CHECK(!made(f, {at(17), 0, 0, 0}).dbias.touched);
 
@@ -240,7 +251,7 @@ void test_dbias() {
             "dbias.data = 0x110000000001: expected an address aligned to 2 bytes");
 }
 
-void test_struct() {
+TEST_CASE("struct") {
   CHECK_STATUS(fmha::guard([] {
                  fmha::BwdProblem problem;
                  fmha::make_bwd_problem(nullptr, Pointers::kRequired, problem);
@@ -263,7 +274,7 @@ void test_struct() {
 }
 
 // Names of what is in `fwd` say so.
-void test_forward_arguments() {
+TEST_CASE("forward arguments") {
   const auto bad = FMHA_INVALID_ARGUMENT;
   CHECK_BAD(Good::plain(), f.dtype = 0, bad, "fwd->dtype = 0: expected");
   CHECK_BAD(Good::plain(), f.batch = -1, bad, "fwd->batch = -1");
@@ -286,7 +297,7 @@ void test_forward_arguments() {
   CHECK_BAD(Good::plain(), f.lse.stride_head = -1, bad, "fwd->lse.stride_head = -1");
 }
 
-void test_tensors() {
+TEST_CASE("tensors") {
   const auto bad = FMHA_INVALID_ARGUMENT;
   struct {
     const char* name;
@@ -322,7 +333,7 @@ void test_tensors() {
   CHECK_OK(none.make(nullptr, Pointers::kOptional));
 }
 
-void test_overlaps() {
+TEST_CASE("overlaps") {
   const auto bad = FMHA_INVALID_ARGUMENT;
   // Everything that is read may be the same memory; nothing of it may be written.
   CHECK_GOOD(Good::plain(), f.k.data = f.v.data = f.q.data, p.dout.data = f.o.data = f.q.data);
@@ -332,7 +343,7 @@ void test_overlaps() {
   CHECK_BAD(Good::plain(), p.dv.data = p.dk.data, bad, "dv is written but overlaps dk");
 }
 
-void test_unsupported() {
+TEST_CASE("unsupported") {
   const auto no = FMHA_UNSUPPORTED;
   CHECK_GOOD(Good::plain(FMHA_FP32), );
   CHECK_BAD(Good::plain(FMHA_FP32), f.softmax_scale = -1, no, "fwd->softmax_scale = -1: kernels take");
@@ -367,16 +378,3 @@ void test_unsupported() {
 }
 
 }  // namespace
-
-int main() {
-  test_meaning();
-  test_forward_call();
-  test_extents();
-  test_dbias();
-  test_struct();
-  test_forward_arguments();
-  test_tensors();
-  test_overlaps();
-  test_unsupported();
-  return check_result();
-}

@@ -5,18 +5,17 @@
 #include <cstdint>
 #include <vector>
 
-#include "check.h"
 #include "fmha_rocm.h"
-#include "hip_calls.h"
+#include "on_device.h"
 #include "params.h"
 #include "reference.h"
+#include "status.h"
 
 namespace {
 
 constexpr int kGlobalMode = 0;
 constexpr int kReplays = 3;
 
-hip_calls hip;
 struct {
   int (*begin)(void* stream, int mode);
   int (*end)(void* stream, void** graph);
@@ -49,7 +48,7 @@ class Problem {
       t->data = allocate(elements(params.seqlen_k, params.nhead_k));
   }
   ~Problem() {
-    for (const fmha_tensor& t : {params.q, params.k, params.v, params.o}) CHECK(hip.free_(t.data) == 0);
+    for (const fmha_tensor& t : {params.q, params.k, params.v, params.o}) CHECK(hip().free_(t.data) == 0);
   }
   Problem(const Problem&) = delete;
   Problem& operator=(const Problem&) = delete;
@@ -61,7 +60,7 @@ class Problem {
   }
   std::vector<uint16_t> output() const {
     std::vector<uint16_t> o(elements(params.seqlen_q, params.nhead_q));
-    CHECK(hip.copy(o.data(), params.o.data, o.size() * 2, HIP_TO_HOST) == 0);
+    CHECK(hip().copy(o.data(), params.o.data, o.size() * 2, HIP_TO_HOST) == 0);
     return o;
   }
   double worst(const std::vector<uint16_t>& o) const {
@@ -76,13 +75,13 @@ class Problem {
   }
   static void* allocate(size_t count) {
     void* p = nullptr;
-    CHECK(hip.malloc_(&p, count * 2) == 0);
+    CHECK(hip().malloc_(&p, count * 2) == 0);
     return p;
   }
   void fill(std::vector<uint16_t>* host, void* device, size_t count, uint32_t seed) const {
     host->resize(count);
     reference_fill(params.dtype, seed, host->data(), count);
-    CHECK(hip.copy(device, host->data(), count * 2, HIP_TO_DEVICE) == 0);
+    CHECK(hip().copy(device, host->data(), count * 2, HIP_TO_DEVICE) == 0);
   }
   std::vector<uint16_t> q_, k_, v_;
 };
@@ -101,6 +100,7 @@ void* capture(const Problem& problem, void* stream) {
 }
 
 void replays_compute_on_new_data(fmha_dtype dtype, int64_t hdim, fmha_mask mask, void* stream) {
+  CAPTURE(dtype);
   Problem problem(dtype, hdim, mask);
   CHECK_OK(fmha_fwd_prepare(&problem.params));
   void* exec = capture(problem, stream);
@@ -108,26 +108,25 @@ void replays_compute_on_new_data(fmha_dtype dtype, int64_t hdim, fmha_mask mask,
   for (int i = 0; i < kReplays; ++i) {
     problem.new_data(static_cast<uint32_t>(10 * i + 1));
     CHECK(graphs.launch(exec, stream) == 0);
-    CHECK(hip.stream_synchronize(stream) == 0);
+    CHECK(hip().stream_synchronize(stream) == 0);
     const std::vector<uint16_t> replayed = problem.output();
     CHECK(problem.worst(replayed) <= 1.0);
     CHECK(replayed != before);
     CHECK_OK(fmha_fwd(&problem.params, stream));
-    CHECK(hip.stream_synchronize(stream) == 0);
+    CHECK(hip().stream_synchronize(stream) == 0);
     CHECK(problem.output() == replayed);  // bit for bit what the call itself computes
     before = replayed;
   }
   CHECK(graphs.destroy_exec(exec) == 0);
 }
 
-}  // namespace
-
-int main() {
-  if (!hip_open(&hip) || !bind_graphs()) return 1;
+TEST_CASE("replays compute on new data") {
+  REQUIRE(bind_graphs());
   void* stream = nullptr;
-  CHECK(hip.stream_create(&stream) == 0);
+  CHECK(hip().stream_create(&stream) == 0);
   replays_compute_on_new_data(FMHA_FP16, 128, FMHA_MASK_NONE, stream);
   replays_compute_on_new_data(FMHA_BF16, 64, FMHA_MASK_CAUSAL, stream);
-  CHECK(hip.stream_destroy(stream) == 0);
-  return check_result();
+  CHECK(hip().stream_destroy(stream) == 0);
 }
+
+}  // namespace

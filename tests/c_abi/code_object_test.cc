@@ -2,13 +2,13 @@
 // Code objects out of their compressed form: by themselves, after another one, and damaged.
 #include "launch/code_object.h"
 
+#include <doctest/doctest.h>
 #include <zstd.h>
 
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "check.h"
 #include "error.h"
 
 namespace {
@@ -54,9 +54,7 @@ std::string refusal(const fmha::CodeObject& object) {
   return "";
 }
 
-}  // namespace
-
-int main() {
+TEST_CASE("code objects out of their compressed form") {
   const Bytes first = noise(100000);
   Bytes second = first;
   second[48] = 0x36;
@@ -79,5 +77,6 @@ int main() {
   const fmha::CodeObject broken = object_of(damaged, first, nullptr);
   CHECK(refusal(broken).find("is damaged") != std::string::npos);
   CHECK(refusal(object_of(packed_second, second, &broken)).find("is damaged") != std::string::npos);
-  return check_result();
 }
+
+}  // namespace

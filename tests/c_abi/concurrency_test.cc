@@ -8,11 +8,11 @@
 #include <thread>
 #include <vector>
 
-#include "check.h"
 #include "fmha_rocm.h"
-#include "hip_calls.h"
+#include "on_device.h"
 #include "params.h"
 #include "reference.h"
+#include "status.h"
 
 namespace {
 
@@ -20,17 +20,9 @@ constexpr int kThreads = 8;
 constexpr int kDevices = 2;
 constexpr int kCalls = 3;
 
-hip_calls hip;
-
-// CHECK counts without a lock, so threads keep their verdict to themselves.
 struct Worker {
   int id = 0;
-  std::string wrong;  // empty: all went well
   std::vector<std::vector<uint16_t>> results;
-
-  void expect(bool condition, const char* what) {
-    if (!condition && wrong.empty()) wrong = std::string(what) + " (" + fmha_last_error() + ")";
-  }
 };
 
 class Problem {
@@ -49,18 +41,17 @@ class Problem {
     reference_fill(dtype, seed + 2000, v.data(), v.size());
   }
 
-  std::vector<uint16_t> run(void* stream, Worker& worker) {
+  std::vector<uint16_t> run(void* stream) {
     std::vector<uint16_t> o(q.size(), 0xffff);
     fmha_fwd_params p = params;
-    p.q.data = upload(q, worker);
-    p.k.data = upload(k, worker);
-    p.v.data = upload(v, worker);
-    p.o.data = upload(o, worker);
-    worker.expect(fmha_fwd(&p, stream) == FMHA_OK, "fmha_fwd");
-    worker.expect(hip.stream_synchronize(stream) == 0, "hipStreamSynchronize");
-    worker.expect(hip.copy(o.data(), p.o.data, o.size() * 2, HIP_TO_HOST) == 0, "hipMemcpy");
-    for (void* pointer : {p.q.data, p.k.data, p.v.data, p.o.data})
-      worker.expect(hip.free_(pointer) == 0, "hipFree");
+    p.q.data = upload(q);
+    p.k.data = upload(k);
+    p.v.data = upload(v);
+    p.o.data = upload(o);
+    CHECK_OK(fmha_fwd(&p, stream));
+    CHECK(hip().stream_synchronize(stream) == 0);
+    CHECK(hip().copy(o.data(), p.o.data, o.size() * 2, HIP_TO_HOST) == 0);
+    for (void* pointer : {p.q.data, p.k.data, p.v.data, p.o.data}) CHECK(hip().free_(pointer) == 0);
     return o;
   }
 
@@ -68,62 +59,55 @@ class Problem {
   std::vector<uint16_t> q, k, v;
 
  private:
-  static void* upload(const std::vector<uint16_t>& data, Worker& worker) {
+  static void* upload(const std::vector<uint16_t>& data) {
     void* pointer = nullptr;
-    worker.expect(hip.malloc_(&pointer, data.size() * 2) == 0, "hipMalloc");
-    worker.expect(hip.copy(pointer, data.data(), data.size() * 2, HIP_TO_DEVICE) == 0, "hipMemcpy");
+    CHECK(hip().malloc_(&pointer, data.size() * 2) == 0);
+    CHECK(hip().copy(pointer, data.data(), data.size() * 2, HIP_TO_DEVICE) == 0);
     return pointer;
   }
 };
 
 // A failure whose text is this thread's own, which must survive what the others do meanwhile.
-void fail_in_own_words(Worker& worker) {
+void fail_in_own_words(const Worker& worker) {
   fmha_fwd_params p = Problem(worker.id, 0).params;
   p.batch = -1000 - worker.id;
-  worker.expect(fmha_fwd(&p, nullptr) == FMHA_INVALID_ARGUMENT, "a bad call");
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_INVALID_ARGUMENT, "");
 }
 
-void check_own_words(Worker& worker) {
+void check_own_words(const Worker& worker) {
   const std::string words = "batch = -" + std::to_string(1000 + worker.id);
-  worker.expect(std::strstr(fmha_last_error(), words.c_str()) != nullptr, "another thread's message");
+  CHECK(fmha_last_error() == doctest::Contains(words.c_str()));
 }
 
 void work(Worker& worker) {
   void* stream = nullptr;
-  worker.expect(hip.set_device(worker.id % kDevices) == 0, "hipSetDevice");
-  worker.expect(hip.stream_create(&stream) == 0, "hipStreamCreate");
+  CHECK(hip().set_device(worker.id % kDevices) == 0);
+  CHECK(hip().stream_create(&stream) == 0);
   fail_in_own_words(worker);
-  for (int call = 0; call < kCalls; ++call)
-    worker.results.push_back(Problem(worker.id, call).run(stream, worker));
+  for (int call = 0; call < kCalls; ++call) worker.results.push_back(Problem(worker.id, call).run(stream));
   check_own_words(worker);
-  worker.expect(hip.stream_destroy(stream) == 0, "hipStreamDestroy");
+  CHECK(hip().stream_destroy(stream) == 0);
 }
 
 void check_results(const Worker& worker) {
-  check_add(&g_check_count);
-  if (!worker.wrong.empty()) check_fail(__FILE__, __LINE__, "thread %d: %s", worker.id, worker.wrong.c_str());
-  Worker alone;
-  CHECK(hip.set_device(worker.id % kDevices) == 0);
+  CAPTURE(worker.id);
+  CHECK(hip().set_device(worker.id % kDevices) == 0);
   for (int call = 0; call < kCalls; ++call) {
     Problem problem(worker.id, call);
     const std::vector<uint16_t>& o = worker.results[static_cast<size_t>(call)];
     const reference_errors errors = reference_compare(&problem.params, problem.q.data(), problem.k.data(),
                                                       problem.v.data(), o.data(), nullptr);
     CHECK(errors.worst_o <= 1.0);
-    CHECK(problem.run(nullptr, alone) == o);
+    CHECK(problem.run(nullptr) == o);
   }
-  CHECK(alone.wrong.empty());
 }
 
-}  // namespace
-
-int main() {
-  if (!hip_open(&hip)) return 1;
+TEST_CASE("threads that begin at once") {
   int count = 0;
-  CHECK(hip.get_device_count(&count) == 0);
+  CHECK(hip().get_device_count(&count) == 0);
   if (count < kDevices) {
-    std::fprintf(stderr, "skipped: %d devices, this test needs %d\n", count, kDevices);
-    return 77;
+    MESSAGE("skipped: ", count, " devices, this test needs ", kDevices);
+    return;
   }
   std::vector<Worker> workers(kThreads);
   std::vector<std::thread> threads;
@@ -138,5 +122,6 @@ int main() {
   go = true;
   for (std::thread& thread : threads) thread.join();
   for (const Worker& worker : workers) check_results(worker);
-  return check_result();
 }
+
+}  // namespace

@@ -19,14 +19,12 @@
 #include <cstring>
 #include <vector>
 
-#include "check.h"
 #include "fmha_rocm.h"
-#include "hip_calls.h"
+#include "on_device.h"
 #include "reference.h"
+#include "status.h"
 
 namespace {
-
-hip_calls hip;
 
 constexpr int kBatch = 2, kMaxSeqlen = 48, kPositions = 64;
 
@@ -48,14 +46,14 @@ struct Node {
 template <typename T>
 class Mirrored {
  public:
-  explicit Mirrored(size_t count) : host(count) { CHECK(hip.malloc_(&device_, count * sizeof(T)) == 0); }
-  ~Mirrored() { CHECK(hip.free_(device_) == 0); }
+  explicit Mirrored(size_t count) : host(count) { CHECK(hip().malloc_(&device_, count * sizeof(T)) == 0); }
+  ~Mirrored() { CHECK(hip().free_(device_) == 0); }
   Mirrored(const Mirrored&) = delete;
   Mirrored& operator=(const Mirrored&) = delete;
 
   T* device() const { return static_cast<T*>(device_); }
-  void upload() { CHECK(hip.copy(device_, host.data(), host.size() * sizeof(T), HIP_TO_DEVICE) == 0); }
-  void download() { CHECK(hip.copy(host.data(), device_, host.size() * sizeof(T), HIP_TO_HOST) == 0); }
+  void upload() { CHECK(hip().copy(device_, host.data(), host.size() * sizeof(T), HIP_TO_DEVICE) == 0); }
+  void download() { CHECK(hip().copy(host.data(), device_, host.size() * sizeof(T), HIP_TO_HOST) == 0); }
 
   std::vector<T> host;
 
@@ -93,6 +91,8 @@ class Session {
   // Runs the node on random inputs of `seqlen` tokens and judges its outputs. `seqlens_k` as the node has it;
   // is_prompt: nothing is in the cache.
   void run(int seqlen, bool is_prompt, const std::vector<int32_t>& seqlens_k, uint32_t seed) {
+    CAPTURE(seqlen);
+    CAPTURE(is_prompt);
     Inputs in(n_, seqlen, seed);
     for (size_t b = 0; b < kBatch; ++b) in.before.host[b] = is_prompt ? 0 : seqlens_k[b] + 1 - seqlen;
     in.before.upload();
@@ -215,7 +215,7 @@ class Session {
     const Mirrored<char> workspace(static_cast<size_t>(p.workspace_bytes) + 1);
     p.workspace = workspace.device();
     CHECK_OK(fmha_decode(&p, nullptr));
-    CHECK(hip.synchronize() == 0);
+    CHECK(hip().synchronize() == 0);
   }
 
   double number(uint16_t bits) const { return reference_to_double(n_.dtype, bits); }
@@ -246,6 +246,7 @@ class Session {
 
   // New tokens are where they belong, rotated; all else is as it was.
   void judge_cache(Inputs& in, int b) {
+    CAPTURE(b);
     const int before = in.before.host[static_cast<size_t>(b)];
     bool right = true;
     for (int h = 0; h < n_.kv_num_heads; ++h) {
@@ -272,6 +273,9 @@ class Session {
   // One head of a query against a plain loop, over what the cache holds. The tolerance is that of
   // reference.h.
   void judge_row(Inputs& in, int b, int t, int h) const {
+    CAPTURE(b);
+    CAPTURE(t);
+    CAPTURE(h);
     const int row = b * in.seqlen + t, kv_head = h / (n_.num_heads / n_.kv_num_heads);
     const int position = in.before.host[static_cast<size_t>(b)] + t;
     const uint16_t* q = &in.query.host[static_cast<size_t>(row * in.row + h * n_.head_size)];
@@ -322,11 +326,9 @@ void generate(const Node& node) {
   session.run(9, false, {31, 24}, 20);
 }
 
-}  // namespace
+TEST_CASE("a plain node") { generate({}); }
 
-int main() {
-  if (!hip_open(&hip)) return 1;
-  generate({});
+TEST_CASE("rotary embeddings") {
   Node node;
   node.rotary_dim = 64;
   node.packed_qkv = true;
@@ -339,7 +341,10 @@ int main() {
   node.local_window_size = 1;
   node.head_sink = true;
   generate(node);
-  node = {};
+}
+
+TEST_CASE("softcap and sinks") {
+  Node node;
   node.dtype = FMHA_BF16;
   node.num_heads = 6, node.kv_num_heads = 1, node.head_size = 128;
   node.softcap = 5;
@@ -351,5 +356,6 @@ int main() {
   node.packed_qkv = true;
   node.local_window_size = 16;
   generate(node);
-  return check_result();
 }
+
+}  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Plans of several steps that need a workspace: a family of this file's own, chosen by the shared code and
 // run over a runtime that counts.
-//   plan_test FAKE_RUNTIME
 #include "plan/plan.h"
 
 #include <cstddef>
@@ -10,7 +9,7 @@
 #include <string>
 
 #include "error.h"
-#include "fake_main.h"
+#include "fake_runtime.h"
 #include "hip/runtime.h"
 #include "launch/device.h"
 #include "memory/workspace.h"
@@ -137,18 +136,23 @@ SumProblem sum(int64_t count) {
   return {count, 256, {device_memory(4096), kFlagBytes + 8 * ((count + 1023) / 1024)}};
 }
 
-void test_choice() {
+TEST_CASE("choice") {
   const SumProblem problem = {5000, 256, {nullptr, 0}};
   CHECK(fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 0, false).kernel == &fmha::kKernels[2]);
   const fmha::Chosen second = fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 2, false);
-  CHECK(second.kernel == &fmha::kKernels[4] && second.number == 2 && second.count == 4);
+  CHECK(second.kernel == &fmha::kKernels[4]);
+  CHECK(second.number == 2);
+  CHECK(second.count == 4);
   const fmha::Chosen counted = fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 0, true);
-  CHECK(counted.kernel == &fmha::kKernels[2] && counted.number == 1 && counted.count == 4);
+  CHECK(counted.kernel == &fmha::kKernels[2]);
+  CHECK(counted.number == 1);
+  CHECK(counted.count == 4);
   CHECK(counted.why == std::string("the first in the catalogue of those as good"));
   const SumProblem small = {5000, 64, {nullptr, 0}};
   CHECK(fmha::choose(SumFamily(small, fmha::Arch::kGfx942), 0, false).kernel == &fmha::kKernels[1]);
   const fmha::Chosen narrow = fmha::choose(SumFamily(small, fmha::Arch::kGfx942), 0, true);
-  CHECK(narrow.kernel == &fmha::kKernels[1] && narrow.why == std::string("fewest registers"));
+  CHECK(narrow.kernel == &fmha::kKernels[1]);
+  CHECK(narrow.why == std::string("fewest registers"));
   CHECK_STATUS(fmha::guard([&] { (void)fmha::choose(SumFamily(problem, fmha::Arch::kGfx90a), 0, false); }),
                FMHA_UNSUPPORTED, "no kernel sums that");
   CHECK_STATUS(fmha::guard([&] { (void)fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 5, false); }),
@@ -156,51 +160,64 @@ void test_choice() {
 }
 
 // Everything is loaded before anything is enqueued, and each module once.
-void test_steps() {
+TEST_CASE("steps") {
   void* const stream = reinterpret_cast<void*>(0x1234);
   const SumProblem problem = sum(5000);
-  hip->load_error = 209;
+  hip()->load_error = 209;
   CHECK_STATUS(run(problem, stream), FMHA_HIP_ERROR, "hipModuleLoadData (split_256");
-  CHECK(hip->launches == 0 && hip->memsets == 0);
-  hip->load_error = 0;
-  const int loads = hip->loads;
+  CHECK(hip()->launches == 0);
+  CHECK(hip()->memsets == 0);
+  hip()->load_error = 0;
+  const int loads = hip()->loads;
   CHECK_OK(run(problem, stream));
-  CHECK(hip->loads == loads + 2);
-  CHECK(hip->memsets == 1 && hip->launches == 2 && hip->launches_before_memset == 0);
-  CHECK(hip->memset_memory == problem.workspace.data && hip->memset_bytes == kFlagBytes);
-  CHECK(hip->memset_value == 0 && hip->memset_stream == stream && hip->stream == stream);
+  CHECK(hip()->loads == loads + 2);
+  CHECK(hip()->memsets == 1);
+  CHECK(hip()->launches == 2);
+  CHECK(hip()->launches_before_memset == 0);
+  CHECK(hip()->memset_memory == problem.workspace.data);
+  CHECK(hip()->memset_bytes == kFlagBytes);
+  CHECK(hip()->memset_value == 0);
+  CHECK(hip()->memset_stream == stream);
+  CHECK(hip()->stream == stream);
   // The last one: one workgroup of one thread, over the five parts.
-  CHECK(std::strcmp(hip->function_name, "combine") == 0 && hip->grid[0] == 1 && hip->block[0] == 1);
+  CHECK(std::string(hip()->function_name) == "combine");
+  CHECK(hip()->grid[0] == 1);
+  CHECK(hip()->block[0] == 1);
   SumArgs args{};
-  CHECK(hip->argument_bytes == sizeof args);
-  std::memcpy(&args, hip->arguments, sizeof args);
-  CHECK(args.parts == static_cast<char*>(problem.workspace.data) + kFlagBytes && args.count == 5);
+  CHECK(hip()->argument_bytes == sizeof args);
+  std::memcpy(&args, hip()->arguments, sizeof args);
+  CHECK(args.parts == static_cast<char*>(problem.workspace.data) + kFlagBytes);
+  CHECK(args.count == 5);
   CHECK_OK(run(problem, stream));
-  CHECK(hip->loads == loads + 2 && hip->memsets == 2 && hip->launches == 4);
+  CHECK(hip()->loads == loads + 2);
+  CHECK(hip()->memsets == 2);
+  CHECK(hip()->launches == 4);
 }
 
-void test_failures() {
+TEST_CASE("failures") {
   const SumProblem problem = sum(5000);
-  fake_hip_state before = *hip;
-  hip->memset_error = 719;
+  fake_hip_state before = *hip();
+  hip()->memset_error = 719;
   CHECK_STATUS(run(problem, nullptr), FMHA_HIP_ERROR, "hipMemsetAsync (256 bytes of workspace on device 0");
-  CHECK(hip->launches == before.launches && hip->last_error_reads == before.last_error_reads + 1);
+  CHECK(hip()->launches == before.launches);
+  CHECK(hip()->last_error_reads == before.last_error_reads + 1);
   CHECK(std::strstr(fmha::last_error(), "enqueued") == nullptr);  // nothing is
-  hip->memset_error = 0;
-  before = *hip;
-  hip->launch_error = 719;
+  hip()->memset_error = 0;
+  before = *hip();
+  hip()->launch_error = 719;
   CHECK_STATUS(run(problem, nullptr), FMHA_HIP_ERROR, "hipModuleLaunchKernel (split_256");
-  CHECK(hip->memsets == before.memsets + 1 && hip->launches == before.launches + 1);
+  CHECK(hip()->memsets == before.memsets + 1);
+  CHECK(hip()->launches == before.launches + 1);
   CHECK(std::strstr(fmha::last_error(),
                     "; 1 of the call's 3 steps are enqueued: what it writes may hold anything") != nullptr);
-  hip->launches_before_error = 1;
+  hip()->launches_before_error = 1;
   CHECK_STATUS(run(problem, nullptr), FMHA_HIP_ERROR, "hipModuleLaunchKernel (combine");
-  CHECK(std::strstr(fmha::last_error(), "; 2 of the call's 3 steps are enqueued") != nullptr);
-  hip->launch_error = 0;
+  CHECK(fmha::last_error() == doctest::Contains("; 2 of the call's 3 steps are enqueued"));
+  hip()->launch_error = 0;
 }
 
-void test_workspace() {
-  const fake_hip_state before = *hip;
+TEST_CASE("workspace") {
+  const fake_hip_state before = *hip();
   SumProblem problem = sum(5000);
   problem.workspace.bytes -= 1;
   CHECK_STATUS(run(problem, nullptr), FMHA_INVALID_ARGUMENT,
@@ -222,18 +239,20 @@ void test_workspace() {
   extents.add(fmha::array_view("q", static_cast<char*>(problem.workspace.data) + 288, 8, 1), false);
   CHECK_STATUS(run(problem, nullptr, extents), FMHA_INVALID_ARGUMENT,
                "workspace is written but overlaps q: workspace spans 296 bytes");
-  CHECK(hip->launches == before.launches && hip->memsets == before.memsets);
+  CHECK(hip()->launches == before.launches);
+  CHECK(hip()->memsets == before.memsets);
   extents.clear();
   extents.add(fmha::array_view("q", static_cast<char*>(problem.workspace.data) + 296, 8, 1), false);
   CHECK_OK(run(problem, nullptr, extents));
   // Nothing to do needs no workspace.
-  const fake_hip_state after = *hip;
+  const fake_hip_state after = *hip();
   CHECK_OK(run({0, 256, {nullptr, 0}}, nullptr));
-  CHECK(hip->launches == after.launches && hip->memsets == after.memsets);
+  CHECK(hip()->launches == after.launches);
+  CHECK(hip()->memsets == after.memsets);
 }
 
 // Several launches of a step: each is handed its number, and the rest of the arguments as they are.
-void test_rounds() {
+TEST_CASE("rounds") {
   struct Args {
     int64_t value;
     int32_t round;
@@ -243,22 +262,27 @@ void test_rounds() {
   new (plan.add_launch<Args>(fmha::kKernels[3], {2, 1, 1})) Args{7, -1, 9};
   plan.repeat(5, offsetof(Args, round));
   plan.add_memset(nullptr, 0, 1);
-  CHECK(plan.count() == 2 && plan.operations() == 6);
-  const fake_hip_state before = *hip;
+  CHECK(plan.count() == 2);
+  CHECK(plan.operations() == 6);
+  const fake_hip_state before = *hip();
   CHECK_OK(fmha::guard([&] { fmha::Device::current().run(plan, nullptr); }));
-  CHECK(hip->launches == before.launches + 5 && hip->launches_before_memset == hip->launches);
+  CHECK(hip()->launches == before.launches + 5);
+  CHECK(hip()->launches_before_memset == hip()->launches);
   Args args{};
-  std::memcpy(&args, hip->arguments, sizeof args);
-  CHECK(args.value == 7 && args.round == 4 && args.other == 9 && hip->grid[0] == 2);
+  std::memcpy(&args, hip()->arguments, sizeof args);
+  CHECK(args.value == 7);
+  CHECK(args.round == 4);
+  CHECK(args.other == 9);
+  CHECK(hip()->grid[0] == 2);
   // A launch that is repeated is as many steps.
-  hip->launch_error = 719;
-  hip->launches_before_error = 3;
+  hip()->launch_error = 719;
+  hip()->launches_before_error = 3;
   CHECK_STATUS(fmha::guard([&] { fmha::Device::current().run(plan, nullptr); }), FMHA_HIP_ERROR,
                "; 3 of the call's 6 steps are enqueued");
-  hip->launch_error = 0;
+  hip()->launch_error = 0;
 }
 
-void test_capacity() {
+TEST_CASE("capacity") {
   CHECK_STATUS(fmha::guard([] {
                  fmha::Plan plan;
                  for (size_t i = 0; i <= fmha::Plan::kMostSteps; ++i) plan.add_memset(nullptr, 0, 1);
@@ -267,12 +291,3 @@ void test_capacity() {
 }
 
 }  // namespace
-
-void run_tests() {
-  test_choice();
-  test_steps();
-  test_failures();
-  test_workspace();
-  test_rounds();
-  test_capacity();
-}

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "check.h"
 #include "checked.h"
 #include "error.h"
 #include "params.h"
+#include "status.h"
 
 namespace {
 
@@ -50,7 +50,7 @@ const char* fmha_last_error() { return fmha::last_error(); }
     CHECK_OK(make(&p));         \
   } while (0)
 
-void test_sizes() {
+TEST_CASE("sizes") {
   CHECK_GOOD((void)p);
   CHECK_BAD(p.dtype = 0, FMHA_INVALID_ARGUMENT,
             "dtype = 0: expected FMHA_FP16 (1), FMHA_BF16 (2), FMHA_FP32 (3)");
@@ -69,7 +69,7 @@ void test_sizes() {
   CHECK_BAD(p.batch = int64_t{1} << 31, FMHA_UNSUPPORTED, "batch = 2147483648");
 }
 
-void test_scale() {
+TEST_CASE("scale") {
   CHECK_BAD(p.softmax_scale = 0, FMHA_INVALID_ARGUMENT,
             "softmax_scale = 0: expected a finite number above 0");
   CHECK_BAD(p.softmax_scale = std::numeric_limits<float>::quiet_NaN(), FMHA_INVALID_ARGUMENT, "nan");
@@ -84,7 +84,7 @@ void test_scale() {
   CHECK(problem.args.scale_log2e == 0.125F * 1.44269504F);
 }
 
-void test_strides() {
+TEST_CASE("strides") {
   CHECK_BAD(p.q.stride_seqlen = -256, FMHA_INVALID_ARGUMENT, "q.stride_seqlen = -256: expected 0 or more");
   CHECK_BAD(p.k.stride_head = -64, FMHA_INVALID_ARGUMENT, "k.stride_head = -64");
   CHECK_BAD(p.v.stride_batch = -8, FMHA_INVALID_ARGUMENT, "v.stride_batch = -8");
@@ -113,7 +113,7 @@ void test_strides() {
 
 // 32-bit offsets: 4 GiB a head for what is read; 2 GiB for o where its last tile is a partial one. The 150
 // rows of k and the 100 of q and o count as 256.
-void test_spans() {
+TEST_CASE("spans") {
   constexpr int64_t kMebi = int64_t{1} << 20;
   CHECK_GOOD(p.k.stride_seqlen = 8 * kMebi - 8);
   CHECK_BAD(p.k.stride_seqlen = 8 * kMebi, FMHA_UNSUPPORTED,
@@ -127,7 +127,7 @@ void test_spans() {
   CHECK_GOOD(p.batch = 1, p.seqlen_q = 256, p.lse.stride_head = 256, p.o.stride_seqlen = 8 * kMebi - 8);
 }
 
-void test_pointers() {
+TEST_CASE("pointers") {
   CHECK_BAD(p.q.data = nullptr, FMHA_INVALID_ARGUMENT, "q.data = NULL");
   CHECK_BAD(p.k.data = nullptr, FMHA_INVALID_ARGUMENT, "k.data = NULL");
   CHECK_BAD(p.v.data = nullptr, FMHA_INVALID_ARGUMENT, "v.data = NULL");
@@ -150,7 +150,7 @@ void test_pointers() {
   CHECK_STATUS(make(&p, Pointers::kOptional), FMHA_INVALID_ARGUMENT, "k.data = 0x8");
 }
 
-void test_overlap() {
+TEST_CASE("overlap") {
   CHECK_BAD(p.o.stride_head = 0, FMHA_INVALID_ARGUMENT,
             "o.stride_head = 0: its elements overlap one another");
   CHECK_BAD(p.o.stride_batch = 0, FMHA_INVALID_ARGUMENT, "o.stride_batch = 0: its elements overlap");
@@ -198,7 +198,7 @@ Mask mask_of(int32_t mask, int64_t seqlen_q, int64_t seqlen_k, int64_t left = 0,
 }
 
 // CK: type 1 top-left, 2 bottom-right; a negative side is unlimited.
-void test_masks() {
+TEST_CASE("masks") {
   const Mask none = {false, 0, -1, -1};
   CHECK(mask_of(FMHA_MASK_NONE, 100, 150, 1, 1) == none);
   CHECK((mask_of(FMHA_MASK_CAUSAL, 100, 150, 7, 7) == Mask{true, 2, -1, 0}));
@@ -239,7 +239,7 @@ void test_masks() {
   CHECK_BAD((p.mask = FMHA_MASK_WINDOW, p.window_right = -1), FMHA_INVALID_ARGUMENT, "window_right = -1");
 }
 
-void test_struct_size() {
+TEST_CASE("struct size") {
   CHECK_STATUS(make(nullptr), FMHA_INVALID_ARGUMENT, "params = NULL");
   const std::string expected = "params->struct_size = 0: expected " + std::to_string(sizeof(fmha_fwd_params));
   CHECK_BAD(p.struct_size = 0, FMHA_ABI_MISMATCH, expected.c_str());
@@ -272,7 +272,7 @@ void test_struct_size() {
 }
 
 // Everything a kernel is handed, from a problem whose every number is different.
-void test_kernel_arguments() {
+TEST_CASE("kernel arguments") {
   fmha_fwd_params p = test_params(FMHA_BF16, TEST_BHSD, 3, 100, 150, 6, 2, 64);
   p.q = {at(1), 100000, 64, 6400};
   p.k = {at(2), 200000, 72, 10808};
@@ -282,36 +282,45 @@ void test_kernel_arguments() {
   p.mask = FMHA_MASK_CAUSAL;
   Checked problem{};
   CHECK_OK(make(&p, Pointers::kRequired, &problem));
-  CHECK(problem.dtype == fmha::DType::kBf16 && problem.batch == 3 && problem.nhead_k == 2);
-  CHECK(problem.masked && !problem.empty);
+  CHECK(problem.dtype == fmha::DType::kBf16);
+  CHECK(problem.batch == 3);
+  CHECK(problem.nhead_k == 2);
+  CHECK(problem.masked);
+  CHECK(!problem.empty);
   const fmha::FwdKernelParams& a = problem.args;
-  CHECK(a.q == at(1) && a.k == at(2) && a.v == at(3) && a.o == at(4) && a.lse == at(5));
-  CHECK(a.seqlen_q == 100 && a.seqlen_k == 150 && a.hdim_q == 64 && a.hdim_v == 64);
-  CHECK(a.nhead_q == 6 && a.nhead_ratio_qk == 3);
-  CHECK(a.batch_stride_q == 100000 && a.stride_q == 64 && a.nhead_stride_q == 6400);
-  CHECK(a.batch_stride_k == 200000 && a.stride_k == 72 && a.nhead_stride_k == 10808);
-  CHECK(a.batch_stride_v == 300000 && a.stride_v == 80 && a.nhead_stride_v == 12008);
-  CHECK(a.batch_stride_o == 400000 && a.stride_o == 88 && a.nhead_stride_o == 8808);
-  CHECK(a.batch_stride_lse == 1000 && a.nhead_stride_lse == 101);
+  CHECK(a.q == at(1));
+  CHECK(a.k == at(2));
+  CHECK(a.v == at(3));
+  CHECK(a.o == at(4));
+  CHECK(a.lse == at(5));
+  CHECK(a.seqlen_q == 100);
+  CHECK(a.seqlen_k == 150);
+  CHECK(a.hdim_q == 64);
+  CHECK(a.hdim_v == 64);
+  CHECK(a.nhead_q == 6);
+  CHECK(a.nhead_ratio_qk == 3);
+  CHECK(a.batch_stride_q == 100000);
+  CHECK(a.stride_q == 64);
+  CHECK(a.nhead_stride_q == 6400);
+  CHECK(a.batch_stride_k == 200000);
+  CHECK(a.stride_k == 72);
+  CHECK(a.nhead_stride_k == 10808);
+  CHECK(a.batch_stride_v == 300000);
+  CHECK(a.stride_v == 80);
+  CHECK(a.nhead_stride_v == 12008);
+  CHECK(a.batch_stride_o == 400000);
+  CHECK(a.stride_o == 88);
+  CHECK(a.nhead_stride_o == 8808);
+  CHECK(a.batch_stride_lse == 1000);
+  CHECK(a.nhead_stride_lse == 101);
   p.lse.data = nullptr;
   CHECK_OK(make(&p, Pointers::kRequired, &problem));
   CHECK(problem.args.lse == nullptr);
   p.nhead_q = 0;
   CHECK_OK(make(&p, Pointers::kRequired, &problem));
-  CHECK(problem.empty && problem.args.q == nullptr && problem.args.o == nullptr);
+  CHECK(problem.empty);
+  CHECK(problem.args.q == nullptr);
+  CHECK(problem.args.o == nullptr);
 }
 
 }  // namespace
-
-int main() {
-  test_sizes();
-  test_scale();
-  test_strides();
-  test_spans();
-  test_pointers();
-  test_overlap();
-  test_masks();
-  test_struct_size();
-  test_kernel_arguments();
-  return check_result();
-}

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // A call like one before does what it would do without: each call of a random series is also made by a thread
 // of its own, which remembers nothing. And what a remembered call asks of HIP.
-//   remembered_test FAKE_RUNTIME
 #include <cstring>
 #include <random>
 #include <string>
@@ -9,7 +8,7 @@
 #include <vector>
 
 #include "args/fwd_pingpong.h"
-#include "fake_main.h"
+#include "fake_runtime.h"
 #include "remembered_calls.h"
 
 namespace {
@@ -29,8 +28,8 @@ struct Outcome {
 // The last launch's, without what lies between the fields of a struct: nobody writes or reads it.
 std::vector<unsigned char> arguments() {
   using Args = fmha::PingpongParams;
-  std::vector<unsigned char> bytes(hip->arguments, hip->arguments + hip->argument_bytes);
-  if (std::strstr(hip->function_name, "_pingpong") == nullptr || bytes.size() != sizeof(Args)) return bytes;
+  std::vector<unsigned char> bytes(hip()->arguments, hip()->arguments + hip()->argument_bytes);
+  if (std::strstr(hip()->function_name, "_pingpong") == nullptr || bytes.size() != sizeof(Args)) return bytes;
   constexpr size_t kEnd = offsetof(fmha::PingpongStrides, row) + sizeof(fmha::PingpongStrides::row);
   for (const size_t strides : {offsetof(Args, q_strides), offsetof(Args, k_strides),
                                offsetof(Args, v_strides), offsetof(Args, o_strides)}) {
@@ -44,18 +43,18 @@ std::vector<unsigned char> arguments() {
 }
 
 Outcome outcome_of(AnyCall call) {
-  const int launches = hip->launches, memsets = hip->memsets;
+  const int launches = hip()->launches, memsets = hip()->memsets;
   const fmha_status status = call.run();
-  if (status != FMHA_OK || hip->launches == launches) {
+  if (status != FMHA_OK || hip()->launches == launches) {
     return {status, status == FMHA_OK ? "" : fmha_last_error(), 0, 0, "", {}, {}};
   }
   return {status,
           "",
-          hip->launches - launches,
-          hip->memsets - memsets,
-          hip->function_name,
+          hip()->launches - launches,
+          hip()->memsets - memsets,
+          hip()->function_name,
           arguments(),
-          {hip->grid, hip->grid + 3}};
+          {hip()->grid, hip()->grid + 3}};
 }
 
 Outcome outcome_anew(const AnyCall& call) {
@@ -67,6 +66,7 @@ Outcome outcome_anew(const AnyCall& call) {
 // Three calls of each shape, whose addresses differ: aligned or not, there or not, HIP's or not, apart or
 // not.
 void test_series(Family family, Series& series) {
+  CAPTURE(family);
   int launched = 0, refused = 0, unsupported = 0;
   for (int shape = 0; shape < 300; ++shape) {
     AnyCall call = series.next(family);
@@ -77,56 +77,58 @@ void test_series(Family family, Series& series) {
       refused += anew.status == FMHA_INVALID_ARGUMENT ? 1 : 0;
       unsupported += anew.status == FMHA_UNSUPPORTED ? 1 : 0;
       const Outcome remembered = outcome_of(call);
+      CHECK(remembered.status == anew.status);
+      CHECK(remembered.message == anew.message);
       CHECK(remembered == anew);
-      if (!(remembered == anew)) {
-        fprintf(stderr, "family %d: %d %s, anew %d %s\n", static_cast<int>(family), remembered.status,
-                remembered.message.c_str(), anew.status, anew.message.c_str());
-      }
     }
   }
-  fprintf(stderr, "family %d: %d launched, %d refused, %d unsupported\n", static_cast<int>(family), launched,
-          refused, unsupported);
-  CHECK(launched > 150 || unsupported > 600);
+  INFO(launched, " launched, ", unsupported, " unsupported");
+  const bool enough = launched > 150 || unsupported > 600;
+  CHECK(enough);
   CHECK(refused > 30);
 }
 
 // One question for each argument, none of them twice, and one for the device.
 void test_questions(Family family, Series& series, int questions) {
+  CAPTURE(family);
   AnyCall call = series.plain(family);
   const fmha_status status = call.run();
   if (status == FMHA_UNSUPPORTED) return;  // by a build of some kernels only
   CHECK_OK(status);
-  const fake_hip_state before = *hip;
+  const fake_hip_state before = *hip();
   for (int i = 0; i < 10; ++i) CHECK_OK(call.run());
-  CHECK(hip->pointer_queries == before.pointer_queries + 10 * questions);
-  if (hip->pointer_queries != before.pointer_queries + 10 * questions) {
-    fprintf(stderr, "family %d: %d questions\n", static_cast<int>(family),
-            (hip->pointer_queries - before.pointer_queries) / 10);
-  }
-  CHECK(hip->get_devices == before.get_devices + 10 && hip->attributes == before.attributes);
-  CHECK(hip->capture_queries == before.capture_queries && hip->loads == before.loads);
+  CHECK(hip()->pointer_queries - before.pointer_queries == 10 * questions);
+  CHECK(hip()->get_devices == before.get_devices + 10);
+  CHECK(hip()->attributes == before.attributes);
+  CHECK(hip()->capture_queries == before.capture_queries);
+  CHECK(hip()->loads == before.loads);
 }
 
 // Another device of the process, and another thread, know their own.
 void test_devices(Family family, Series& series) {
+  CAPTURE(family);
   AnyCall call = series.plain(family);
   call.skip_memory_check();
   const Outcome first = outcome_of(call);
   CHECK(hip_set_device(1) == 0);
-  CHECK(outcome_of(call) == first && outcome_of(call) == first);
+  CHECK(outcome_of(call) == first);
+  CHECK(outcome_of(call) == first);
   CHECK(hip_set_device(0) == 0);
-  CHECK(outcome_of(call) == first && outcome_anew(call) == first);
+  CHECK(outcome_of(call) == first);
+  CHECK(outcome_anew(call) == first);
 }
 
-}  // namespace
-
-void run_tests() {
+TEST_CASE("a random series of each family") {
   Series series;
   for (const Family family :
        {Family::kFwd, Family::kVarlen, Family::kBwd, Family::kDecode, Family::kAppend, Family::kMerge}) {
     test_series(family, series);
     test_devices(family, series);
   }
+}
+
+TEST_CASE("questions of a remembered call") {
+  Series series;
   test_questions(Family::kFwd, series, 5);     // q, k, v, o and lse
   test_questions(Family::kVarlen, series, 6);  // and one array of lengths, of queries and of keys
   test_questions(Family::kBwd, series, 10);    // and dout, dq, dk, dv and the workspace
@@ -134,3 +136,5 @@ void run_tests() {
   test_questions(Family::kAppend, series, 6);  // k, v, seqused_k, block_table, k and v of the cache
   test_questions(Family::kMerge, series, 4);   // o_parts, lse_parts, o and lse
 }
+
+}  // namespace

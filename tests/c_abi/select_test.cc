@@ -4,13 +4,13 @@
 #include <set>
 #include <string>
 
-#include "check.h"
 #include "error.h"
 #include "params.h"
 #include "plan/plan.h"
 #include "problem/fwd.h"
 #include "select/fwd.h"
 #include "select/key.h"
+#include "status.h"
 
 namespace {
 
@@ -49,29 +49,18 @@ fmha_status select(const fmha_fwd_params& p, const fmha::Target& target, Selecte
   });
 }
 
-void check_selected(const fmha_fwd_params& p, const char* expected, int line,
-                    const fmha::Target& target = kDevice) {
+// The name of the kernel, or why there is none.
+std::string name_of(const fmha_fwd_params& p, const fmha::Target& target = kDevice) {
   Selected selected;
-  check_add(&g_check_count);
-  if (select(p, target, &selected) != FMHA_OK) {
-    check_fail(__FILE__, line, "expected %s, got: %s", expected, fmha_last_error());
-  } else if (std::strcmp(selected.kernel->name, expected) != 0) {
-    check_fail(__FILE__, line, "expected %s, got %s", expected, selected.kernel->name);
-  }
+  return select(p, target, &selected) == FMHA_OK ? selected.kernel->name : fmha_last_error();
 }
-#define CHECK_SELECTED(p, expected) check_selected(p, expected, __LINE__)
+#define CHECK_SELECTED(p, expected) CHECK(name_of(p) == (expected))
 
-void check_refused(const fmha_fwd_params& p, Arch arch, const char* text, int line) {
+fmha_status refusal(const fmha_fwd_params& p, Arch arch = Arch::kGfx942) {
   Selected selected;
-  const fmha_status status = select(p, {arch, 304}, &selected);
-  check_add(&g_check_count);
-  if (status != FMHA_UNSUPPORTED) {
-    check_fail(__FILE__, line, "status %d, expected UNSUPPORTED: %s", status, fmha_last_error());
-  } else if (std::strstr(fmha_last_error(), text) == nullptr) {
-    check_fail(__FILE__, line, "no '%s' in: %s", text, fmha_last_error());
-  }
+  return select(p, {arch, 304}, &selected);
 }
-#define CHECK_REFUSED(p, text) check_refused(p, Arch::kGfx942, text, __LINE__)
+#define CHECK_REFUSED(p, text) CHECK_STATUS(refusal(p), FMHA_UNSUPPORTED, text)
 
 fmha_fwd_params problem(fmha_dtype dtype, int64_t seqlen_q, int64_t seqlen_k, int64_t hdim,
                         fmha_mask mask = FMHA_MASK_NONE) {
@@ -103,7 +92,7 @@ fmha_fwd_params with_bias(int64_t seqlen_k) {
   return p;
 }
 
-void test_lengths_and_masks() {
+TEST_CASE("lengths and masks") {
   // Whole tiles of keys: no padding. The queries do not matter.
   CHECK_SELECTED(problem(FMHA_FP16, 128, 128, 64), "fp16_d64");
   CHECK_SELECTED(problem(FMHA_FP16, 77, 192, 64), "fp16_d64");
@@ -122,7 +111,7 @@ void test_lengths_and_masks() {
   CHECK_SELECTED(problem(FMHA_BF16, 128, 128, 64, FMHA_MASK_CAUSAL), "bf16_d128_mask_pad");
 }
 
-void test_head_dims() {
+TEST_CASE("head dims") {
   // The smallest tile that holds both, whatever the other rules say.
   CHECK_SELECTED(problem(FMHA_FP16, 128, 128, 8), "fp16_d64");
   CHECK_SELECTED(problem(FMHA_FP16, 128, 128, 56, FMHA_MASK_CAUSAL), "fp16_d64_mask_pad");
@@ -136,7 +125,7 @@ void test_head_dims() {
 
 // Rounds times time of a wave: 65 for the tall tile, 49 for 64 rows by four waves, 58 for 16 rows by one.
 // Rounds are of 304 workgroups of four waves, or of 1216 of one.
-void test_tiles() {
+TEST_CASE("tiles") {
   // Few workgroups: whatever is done soonest.
   CHECK_SELECTED(problem(FMHA_FP16, 1, 128, 128), "fp16_d128_pad_m64");
   CHECK_SELECTED(problem(FMHA_FP16, 2, 128, 128, FMHA_MASK_CAUSAL), "fp16_d128_mask_pad_m16");
@@ -150,17 +139,18 @@ void test_tiles() {
   decode.batch = 1;
   CHECK_SELECTED(decode, "fp16_d128_pad_m64");
   // The same problem on a device of few units.
-  check_selected(problem(FMHA_FP16, 256, 256, 128), "fp16_d128_exact", __LINE__, {Arch::kGfx942, 16});
+  CHECK(name_of(problem(FMHA_FP16, 256, 256, 128), fmha::Target{Arch::kGfx942, 16}) == "fp16_d128_exact");
   // A tile that does not divide kTileRows is as if it were not there.
   fmha_fwd_params p = problem(FMHA_FP16, 90, 100, 64);
   Selected selected;
   for (p.kernel = 1; p.kernel <= 7; ++p.kernel) {
     CHECK_OK(select(p, kDevice, &selected));
-    CHECK(selected.count == 7 && selected.kernel->fwd.tile_m != 96);
+    CHECK(selected.count == 7);
+    CHECK(selected.kernel->fwd.tile_m != 96);
   }
 }
 
-void test_features() {
+TEST_CASE("features") {
   CHECK_SELECTED(with_bias(128), "fp16_d64_bias");
   CHECK_SELECTED(with_bias(100), "fp16_d64_mask_pad_bias");
   // An unpadded kernel loads its bias by vectors.
@@ -202,7 +192,7 @@ void test_features() {
   CHECK_SELECTED(p, plain.kernel->name);
 }
 
-void test_varlen() {
+TEST_CASE("varlen") {
   CHECK_SELECTED(varlen(100, 128), "fp16_d64_group_pad");
   CHECK_SELECTED(varlen(100, 128, FMHA_MASK_CAUSAL), "fp16_d64_group_mask_pad");
   // Only the device knows that every sequence has one query.
@@ -214,14 +204,18 @@ void test_varlen() {
   p = varlen(257, 128);
   Selected selected;
   CHECK_OK(select(p, kDevice, &selected));
-  CHECK(selected.grid.x == 4 && selected.grid.y == 3 && selected.grid.z == 2);
+  CHECK(selected.grid.x == 4);
+  CHECK(selected.grid.y == 3);
+  CHECK(selected.grid.z == 2);
   p.seqused_q = static_cast<const int32_t*>(kSomewhere);
   p.seqused_k = static_cast<const int32_t*>(kSomewhere);
   CHECK_OK(select(p, kDevice, &selected));
-  CHECK(selected.grid.x == 4 && selected.grid.y == 3 && selected.grid.z == 2);
+  CHECK(selected.grid.x == 4);
+  CHECK(selected.grid.y == 3);
+  CHECK(selected.grid.z == 2);
 }
 
-void test_fp8() {
+TEST_CASE("fp8") {
   fmha_fwd_params p = problem(FMHA_FP8_E4M3_FNUZ, 128, 100, 128);
   p.o_dtype = FMHA_BF16;
   CHECK_SELECTED(p, "fp8_bf16_d128_pad");
@@ -243,7 +237,7 @@ void test_fp8() {
 }
 
 // Every candidate by its number, best first, each once.
-void test_candidates() {
+TEST_CASE("candidates") {
   fmha_fwd_params p = problem(FMHA_FP16, 8192, 8192, 128);
   const char* const expected[] = {"fp16_d128_exact",       "fp16_d128",         "fp16_d128_pad",
                                   "fp16_d128_mask_pad",    "fp16_d128_pad_m64", "fp16_d128_mask_pad_m16",
@@ -252,15 +246,16 @@ void test_candidates() {
   for (int n = 1; n <= 7; ++n) {
     p.kernel = n;
     CHECK_OK(select(p, kDevice, &selected));
-    CHECK(selected.number == n && selected.count == 7);
-    CHECK(std::strcmp(selected.kernel->name, expected[n - 1]) == 0);
+    CHECK(selected.number == n);
+    CHECK(selected.count == 7);
+    CHECK(std::string(selected.kernel->name) == expected[n - 1]);
   }
   p.kernel = 8;
   CHECK_STATUS(select(p, kDevice, &selected), FMHA_UNSUPPORTED,
                "kernel = 8: expected 0 (the library's choice) to 7, the candidates for this problem");
 }
 
-void test_refusals() {
+TEST_CASE("refusals") {
   CHECK_REFUSED(
       problem(FMHA_FP16, 128, 128, 30),
       "hdim_q = 30, hdim_v = 30, seqlen_k = 128: no fp16 kernel of this build for gfx942 does that; "
@@ -270,10 +265,11 @@ void test_refusals() {
                 "takes hdim_q up to 192 and hdim_v up to 128, multiples of 8");
   CHECK_REFUSED(problem(FMHA_BF16, 128, 128, 136, FMHA_MASK_CAUSAL),
                 "a mask, seqlen_k = 128: no bf16 kernel");
-  check_refused(problem(FMHA_BF16, 128, 128, 64), Arch::kGfx90a,
-                "dtype = bf16: this build has no such kernel for gfx90a; it has: fp16", __LINE__);
+  CHECK_STATUS(refusal(problem(FMHA_BF16, 128, 128, 64), Arch::kGfx90a), FMHA_UNSUPPORTED,
+               "dtype = bf16: this build has no such kernel for gfx90a; it has: fp16");
   CHECK_REFUSED(problem(FMHA_FP32, 128, 128, 64), "dtype = fp32: this build has no such kernel");
-  check_refused(problem(FMHA_FP16, 128, 128, 64, FMHA_MASK_CAUSAL), Arch::kGfx90a, "takes no mask", __LINE__);
+  CHECK_STATUS(refusal(problem(FMHA_FP16, 128, 128, 64, FMHA_MASK_CAUSAL), Arch::kGfx90a), FMHA_UNSUPPORTED,
+               "takes no mask");
   fmha_fwd_params p = varlen(100, 100);
   p.p_drop = 0.1F;
   CHECK_REFUSED(p, "cu_seqlens, dropout: no fp16 kernel of this build for gfx942 does that; the nearest, ");
@@ -288,7 +284,7 @@ void test_refusals() {
 }
 
 // If the catalogue has a kernel that this build lacks, the message says how to build it.
-void test_kernels_of_other_builds() {
+TEST_CASE("kernels of other builds") {
   fmha_fwd_params p = varlen(100, 100);
   p.p_drop = 0.1F;
   CHECK_REFUSED(p, "; the kernel set default has one: build with FMHA_KERNEL_SET=default");
@@ -297,15 +293,15 @@ void test_kernels_of_other_builds() {
   CHECK_REFUSED(p, "; the kernel set full has one: build with FMHA_KERNEL_SET=full");
   CHECK_REFUSED(problem(FMHA_FP32, 128, 128, 64),
                 "; the kernel set full has one: build with FMHA_KERNEL_SET=full");
-  check_refused(problem(FMHA_BF16, 128, 128, 64), Arch::kGfx90a,
-                "it has: fp16; the kernel set ci has one: build with FMHA_GPU_TARGETS=all", __LINE__);
+  CHECK_STATUS(refusal(problem(FMHA_BF16, 128, 128, 64), Arch::kGfx90a), FMHA_UNSUPPORTED,
+               "it has: fp16; the kernel set ci has one: build with FMHA_GPU_TARGETS=all");
   Selected selected;
   CHECK_STATUS(select(problem(FMHA_FP16, 128, 128, 256), kDevice, &selected), FMHA_UNSUPPORTED,
                "takes hdim_q");
   CHECK(std::strstr(fmha_last_error(), "kernel set") == nullptr);  // none has it: nothing is said
 }
 
-void test_launch_limits() {
+TEST_CASE("launch limits") {
   fmha_fwd_params wide = problem(FMHA_FP16, 128, 128, 64);
   wide.batch = 65536;
   CHECK_REFUSED(wide, "batch = 65536: one launch does at most 65535");
@@ -324,15 +320,15 @@ void test_launch_limits() {
 
 // Two heads of 8192 rows leave most units idle: workgroups would share keys, could this build merge their
 // parts.
-void test_no_merge() {
+TEST_CASE("no merge") {
   const fmha::Target device = {Arch::kGfx950, 256};
-  check_selected(test_params(FMHA_BF16, TEST_BSHD, 1, 8192, 8192, 2, 2, 128), "bf16_d128_pad_pingpong",
-                 __LINE__, device);
+  CHECK(name_of(test_params(FMHA_BF16, TEST_BSHD, 1, 8192, 8192, 2, 2, 128), device) ==
+        "bf16_d128_pad_pingpong");
 }
 
 // Every combination of values has a number of its own, below the count: an arch, dtype or family more makes
 // the range larger, not ambiguous.
-void test_keys() {
+TEST_CASE("keys") {
   using Key = fmha::Key<fmha::Family, fmha::Arch, fmha::DType, bool, fmha::Bias, bool>;
   std::set<size_t> seen;
   for (size_t f = 0; f < fmha::kFamilyCount; ++f) {
@@ -343,7 +339,8 @@ void test_keys() {
             const size_t key =
                 Key::of(static_cast<fmha::Family>(f), static_cast<Arch>(a), static_cast<fmha::DType>(d),
                         (flags & 1) != 0, static_cast<fmha::Bias>(b), (flags & 2) != 0);
-            CHECK(key < Key::kCount && seen.insert(key).second);
+            CHECK(key < Key::kCount);
+            CHECK(seen.insert(key).second);
           }
         }
       }
@@ -358,12 +355,14 @@ void test_keys() {
 }
 
 // The table begins with rows that nothing may choose although they look best: see table.cc.
-void test_foreign_rows() {
+TEST_CASE("foreign rows") {
   const auto is_foreign = [](const fmha::Kernel& k) {
     return k.family != fmha::Family::kFwd || static_cast<size_t>(k.origin) >= fmha::kOriginCount ||
            static_cast<size_t>(k.arch) >= fmha::kArchCount;
   };
-  CHECK(is_foreign(fmha::kKernels[0]) && is_foreign(fmha::kKernels[1]) && is_foreign(fmha::kKernels[2]));
+  CHECK(is_foreign(fmha::kKernels[0]));
+  CHECK(is_foreign(fmha::kKernels[1]));
+  CHECK(is_foreign(fmha::kKernels[2]));
   fmha_fwd_params p = problem(FMHA_FP16, 128, 128, 64);
   Selected selected;
   CHECK_OK(select(p, kDevice, &selected));
@@ -376,32 +375,18 @@ void test_foreign_rows() {
   CHECK_REFUSED(problem(FMHA_FP16, 128, 128, 30), "the nearest, fp16_d64_mask_pad, takes");
 }
 
-void test_grid() {
+TEST_CASE("grid") {
   Selected selected;
   const fmha_fwd_params p = test_params(FMHA_FP16, TEST_BSHD, 3, 257, 100, 6, 2, 64);
   CHECK_OK(select(p, kDevice, &selected));
-  CHECK(selected.grid.x == 6 && selected.grid.y == 3 && selected.grid.z == 3);
+  CHECK(selected.grid.x == 6);
+  CHECK(selected.grid.y == 3);
+  CHECK(selected.grid.z == 3);
   const fmha_fwd_params empty = test_params(FMHA_FP16, TEST_BSHD, 3, 0, 100, 6, 2, 128);
   CHECK_OK(select(empty, kDevice, &selected));
-  CHECK(selected.grid.x == 0 && selected.grid.y == 0 && selected.grid.z == 0);
+  CHECK(selected.grid.x == 0);
+  CHECK(selected.grid.y == 0);
+  CHECK(selected.grid.z == 0);
 }
 
 }  // namespace
-
-int main() {
-  test_lengths_and_masks();
-  test_head_dims();
-  test_tiles();
-  test_features();
-  test_varlen();
-  test_fp8();
-  test_candidates();
-  test_refusals();
-  test_kernels_of_other_builds();
-  test_launch_limits();
-  test_no_merge();
-  test_keys();
-  test_foreign_rows();
-  test_grid();
-  return check_result();
-}

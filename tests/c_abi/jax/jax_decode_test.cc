@@ -6,19 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "check.h"
 #include "fmha_rocm.h"
 #include "fmha_rocm_jax.h"
-#include "hip_calls.h"
 #include "on_device.h"
 #include "reference.h"
+#include "status.h"
 #include "xla_frame.h"
 
 namespace {
 
 using xla_frame::Frame;
-
-hip_calls hip;
 
 constexpr int64_t kBatch = 2, kHeads = 4, kKeyHeads = 2, kHdim = 64;
 constexpr int64_t kPages = 6, kPageSize = 16, kMaxPages = 3, kSplits = 2;
@@ -143,7 +140,7 @@ struct Data {
 // Returns the results of a step that calls the library itself.
 Data by_the_library() {
   Data data;
-  const OnDevice device(hip, data.host);
+  const OnDevice device(data.host);
   const std::vector<void*>& m = device.memory;
   const auto* table = static_cast<const int32_t*>(m[kPageTable]);
   const fmha_cache cache = cache_of(m[kCacheK], m[kCacheV], table);
@@ -156,25 +153,26 @@ Data by_the_library() {
   decode.fwd = &fwd;
   decode.cache = &cache;
   CHECK_OK(fmha_decode(&decode, nullptr));
-  CHECK(hip.synchronize() == 0);
+  CHECK(hip().synchronize() == 0);
   device.take(data.host, {kCacheK, kCacheV, kOut});
   return data;
 }
 
-void cpu_steps(const Data& want) {
+TEST_CASE_FIXTURE(xla_frame::Session, "the CPU steps") {
   Data data;
   AppendFrame append(data.pointers());
   DecodeFrame decode(data.pointers());
-  CHECK(append.call(fmha_jax_kv_append_cpu) == "9: not yet");  // the first call is refused a device
+  xla_frame::g_refuses_once = true;
+  CHECK(append.call(fmha_jax_kv_append_cpu) == "9: not yet");
   CHECK(append.call(fmha_jax_kv_append_cpu) == "");
   CHECK(decode.call(fmha_jax_decode_cpu) == "");
-  CHECK(data.same(want));
+  CHECK(data.same(by_the_library()));
 }
 
 // XLA initializes before it captures, and replays the graph.
-void rocm_can_be_captured(const Data& want, void* stream) {
+TEST_CASE_FIXTURE(xla_frame::Session, "ROCm can be captured") {
   Data data;
-  const OnDevice device(hip, data.host);
+  const OnDevice device(data.host);
   AppendFrame append(device.memory);
   DecodeFrame decode(device.memory);
   append.context.stream = decode.context.stream = stream;
@@ -184,19 +182,18 @@ void rocm_can_be_captured(const Data& want, void* stream) {
     CHECK(append.call(fmha_jax_kv_append_rocm) == "");
     CHECK(decode.call(fmha_jax_decode_rocm) == "");
   });
-  CHECK(graph.launch() && hip.stream_synchronize(stream) == 0);
+  CHECK(graph.launch());
+  CHECK(hip().stream_synchronize(stream) == 0);
   device.take(data.host, {kCacheK, kCacheV, kOut});
-  CHECK(data.same(want));
+  CHECK(data.same(by_the_library()));
 }
 
 // In every stage; none may reach the device.
-void what_does_not_fit_is_refused() {
+TEST_CASE_FIXTURE(xla_frame::Session, "what does not fit is refused") {
   Data data;
   const std::vector<void*> pointers = data.pointers();
   const auto check = [](const std::string& got, const char* start) {
-    const bool right = got.rfind(start, 0) == 0;
-    CHECK(right);
-    if (!right) fprintf(stderr, "  got '%s', expected '%s'\n", got.c_str(), start);
+    CHECK(got.substr(0, std::strlen(start)) == start);
   };
   const auto decode_refused = [&](auto&& change, const char* start) {
     DecodeFrame frame(pointers);
@@ -229,18 +226,3 @@ void what_does_not_fit_is_refused() {
 }
 
 }  // namespace
-
-int main() {
-  if (!hip_open(&hip)) return 1;
-  xla_frame::connect();
-  void* stream = nullptr;
-  CHECK(hip.stream_create(&stream) == 0);
-  const Data want = by_the_library();
-  CHECK(!want.same(Data()));
-  rocm_can_be_captured(want, stream);
-  cpu_steps(want);
-  what_does_not_fit_is_refused();
-  CHECK(hip.stream_destroy(stream) == 0);
-  CHECK(xla_frame::g_errors == 0);
-  return check_result();
-}

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bwd_params.h"
-#include "fake_main.h"
+#include "fake_runtime.h"
 #include "fmha_rocm.h"
 #include "params.h"
 

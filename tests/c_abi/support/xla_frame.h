@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <doctest/doctest.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -11,10 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "check.h"
 #include "fmha_rocm.h"
 #include "fmha_rocm_jax.h"
-#include "hip_calls.h"
+#include "on_device.h"
 
 // XLA declares these types; the tests define them.
 struct XLA_FFI_Error {
@@ -152,10 +152,10 @@ class Frame {
                                            &spans_[4], &spans_[5], &spans_[6]};
 };
 
-// Asked for the first time it has none.
+inline bool g_refuses_once;
+
 inline int find_device(fmha_jax_device* device, char* message, size_t bytes) {
-  static int asked = 0;
-  if (++asked == 1) {
+  if (std::exchange(g_refuses_once, false)) {
     std::snprintf(message, bytes, "not yet");
     return 1;
   }
@@ -189,6 +189,23 @@ inline void connect() {
   fmha_jax_connect(&library);
 }
 
+// Connects a test case to the library, lends it a stream, and checks that no error is left.
+class Session {
+ public:
+  Session() {
+    connect();
+    CHECK(hip().stream_create(&stream) == 0);
+  }
+  ~Session() {
+    CHECK(hip().stream_destroy(stream) == 0);
+    CHECK(g_errors == 0);
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  void* stream = nullptr;
+};
+
 // Replays of what is captured on a stream.
 class Graph {
  public:
@@ -196,9 +213,9 @@ class Graph {
   Graph(void* stream, Body body) : stream_(stream), library_(dlopen(fmha_hip_runtime_path(), RTLD_NOW)) {
     int (*begin)(void*, int) = nullptr, (*end)(void*, void**) = nullptr;
     int (*instantiate)(void**, void*, void*, void*, size_t) = nullptr;
-    CHECK(hip_bind(library_, "hipStreamBeginCapture", &begin) &&
-          hip_bind(library_, "hipStreamEndCapture", &end) &&
-          hip_bind(library_, "hipGraphInstantiate", &instantiate));
+    CHECK(hip_bind(library_, "hipStreamBeginCapture", &begin));
+    CHECK(hip_bind(library_, "hipStreamEndCapture", &end));
+    CHECK(hip_bind(library_, "hipGraphInstantiate", &instantiate));
     CHECK(begin(stream, 0) == 0);
     body();
     CHECK(end(stream, &graph_) == 0);
@@ -206,9 +223,10 @@ class Graph {
   }
   ~Graph() {
     int (*destroy)(void*) = nullptr, (*destroy_exec)(void*) = nullptr;
-    CHECK(hip_bind(library_, "hipGraphDestroy", &destroy) &&
-          hip_bind(library_, "hipGraphExecDestroy", &destroy_exec));
-    CHECK(destroy_exec(exec_) == 0 && destroy(graph_) == 0);
+    CHECK(hip_bind(library_, "hipGraphDestroy", &destroy));
+    CHECK(hip_bind(library_, "hipGraphExecDestroy", &destroy_exec));
+    CHECK(destroy_exec(exec_) == 0);
+    CHECK(destroy(graph_) == 0);
   }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;

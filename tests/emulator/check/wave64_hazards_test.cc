@@ -2,8 +2,9 @@
 // gfx11's hazards of waves of 64, without a wave: which sequences are found. LLVM 19's llc, with
 // -mattr=+wavefrontsize64 -run-pass=post-RA-hazard-rec, mends those and no other. Behind a slash are those of
 // which only LLVM 22 knows: the vector unit's writes.
+#include <doctest/doctest.h>
+
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -15,8 +16,6 @@
 using namespace fmha::emu;
 
 namespace {
-
-int failures = 0;
 
 // Instructions by letter, as LLVM assembles them for gfx1100.
 struct Letter {
@@ -73,14 +72,13 @@ template <class Checks, class Step>
 void expect(const std::string& sequence, bool want, Checks checks, Step step) {
   const DecodedText text = decoded(sequence);
   const TextFacts facts(text, Arch::kGfx1100, 64);
-  bool good = text.insts.size() >= sequence.size();  // a guard may lie behind them
-  for (size_t i = 0; good && i < sequence.size(); ++i) {
+  CAPTURE(sequence);
+  REQUIRE(text.insts.size() >= sequence.size());  // a guard may lie behind them
+  for (size_t i = 0; i < sequence.size(); ++i) {
     const bool last = i + 1 == sequence.size();
-    good = step(checks, text.insts[i], facts.hot(i), facts.detail(i)) == (last && want);
+    CHECK_MESSAGE(step(checks, text.insts[i], facts.hot(i), facts.detail(i)) == (last && want),
+                  "instruction ", i);
   }
-  if (good) return;
-  ++failures;
-  std::printf("%s: expected %s\n", sequence.c_str(), want ? "a finding" : "none");
 }
 
 void forwarding(const std::string& sequence, bool want) {
@@ -93,15 +91,16 @@ void masks(const std::string& sequence, bool want, bool by_vector = false) {
          [](auto& checks, const auto&... args) { return checks.step(args...).writer != nullptr; });
 }
 
-}  // namespace
-
-int main() {
+TEST_CASE("forwarding of half a result") {
   for (const char* s : {"aebU", "aebvU", "aevbU", "avebU", "aevvbU", "avvebU", "aebvvvvU", "aevvbvvvvU",
                         "ahbU", "aHbU", "beaU", "aenbU", "abebU", "aeebU", "avevbU", "aebeU", "aebevvU"})
     forwarding(s, true);
   for (const char* s : {"eabU", "aevvvbU", "aebvvvvvU", "aebT", "aXbU", "abeU", "aebgU", "aebaU", "aebWU",
                         "aegbU", "avvevbU", "ebU", "U", "avvvebU"})
     forwarding(s, false);
+}
+
+TEST_CASE("masks of lanes") {
   for (const char* s : {"kSr", "kSR", "ksR", "kSSr", "kvSr", "k1Sr", "kSxr", "kgSr", "kSk", "kSgr", "cmq",
                         "cmc", "fmq", "kSxxxxxxxxxxxxr", "kSVDr", "kSvR"})
     masks(s, true);
@@ -113,6 +112,6 @@ int main() {
     masks(s, false);
   }
   for (const char* s : {"cCr", "kCDr", "cKVc", "koCr"}) masks(s, false, true);
-  std::printf("wave64_hazards: %s\n", failures ? "FAILED" : "all found");
-  return failures != 0;
 }
+
+}  // namespace

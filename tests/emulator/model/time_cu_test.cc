@@ -2,8 +2,9 @@
 // The model of a compute unit against cycles counted by hand, one instruction after the other.
 #include "model/time_cu.h"
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -39,15 +40,6 @@ constexpr uint32_t kText[] = {
 constexpr uint64_t kSlot = UnitShape{}.slot_cycles;
 constexpr uint64_t kBig = 8, kSmall = 4, kTranscendental = 4;  // slots of the ports
 constexpr uint32_t kReadCycles = 8;                            // 64 lanes of 16 bytes, at 128 a cycle
-
-int failures = 0;
-
-void expect(const char* what, uint64_t got, uint64_t expected) {
-  if (got == expected) return;
-  std::fprintf(stderr, "%s: got %llu, expected %llu\n", what, static_cast<unsigned long long>(got),
-               static_cast<unsigned long long>(expected));
-  ++failures;
-}
 
 // No latency and no cost but those that a case is about.
 TimingValues exact() {
@@ -120,7 +112,8 @@ class ComputeUnit {
 // Two waves of SIMD 0: the first and the fifth of a workgroup.
 std::vector<Program> pair(const Program& first, const Program& second) { return {first, {}, {}, {}, second}; }
 
-void text_is_what_it_says(ComputeUnit& unit) {
+TEST_CASE("text is what it says") {
+  ComputeUnit unit;
   const char* const names[] = {"v_mfma_f32_32x32x8_f16",
                                "v_mfma_f32_32x32x8_f16",
                                "v_mfma_f32_16x16x16_f16",
@@ -133,99 +126,95 @@ void text_is_what_it_says(ComputeUnit& unit) {
                                "s_barrier",
                                "ds_read_b128",
                                "s_waitcnt"};
-  expect("instructions, and the end of the text", unit.text().insts.size(), std::size(names) + 1);
+  CHECK_MESSAGE(unit.text().insts.size() == std::size(names) + 1, "instructions, and the end of the text");
   for (size_t i = 0; i < std::size(names); ++i) {
     const std::string text = disassemble(unit.text().insts[i], Arch::kGfx942);
-    expect(text.c_str(), text.starts_with(names[i]), true);
+    CHECK_MESSAGE(text.starts_with(names[i]), text);
   }
 }
 
-void matrix_instructions(ComputeUnit& unit) {
-  expect("one", unit.slots({{kMatrix}}), kBig);
-  expect("a chain", unit.slots({{kMatrix, kMatrix, kMatrix}}), 3 * kBig);
-  expect("independent ones", unit.slots({{kMatrix, kOtherMatrix, kMatrix}}), 3 * kBig);
-  expect("small ones", unit.slots({{kSmallMatrix, kSmallMatrix}}), 2 * kSmall);
+TEST_CASE("matrix instructions") {
+  ComputeUnit unit;
+  CHECK_MESSAGE(unit.slots({{kMatrix}}) == kBig, "one");
+  CHECK_MESSAGE(unit.slots({{kMatrix, kMatrix, kMatrix}}) == 3 * kBig, "a chain");
+  CHECK_MESSAGE(unit.slots({{kMatrix, kOtherMatrix, kMatrix}}) == 3 * kBig, "independent ones");
+  CHECK_MESSAGE(unit.slots({{kSmallMatrix, kSmallMatrix}}) == 2 * kSmall, "small ones");
   // Who reads the result otherwise waits for the passes and 4 slots.
-  expect("a result read", unit.slots({{kMatrix, kReadMatrix}}), kBig + 4 + 1);
-  expect("a result read, later",
-         unit.slots({{kMatrix, kReadMatrix}}, exact_but(TimingKey::kMatrixResultSlots, 9)), kBig + 9 + 1);
+  CHECK_MESSAGE(unit.slots({{kMatrix, kReadMatrix}}) == kBig + 4 + 1, "a result read");
+  CHECK_MESSAGE(
+      unit.slots({{kMatrix, kReadMatrix}}, exact_but(TimingKey::kMatrixResultSlots, 9)) == kBig + 9 + 1,
+      "a result read, later");
   // Four SIMDs have a matrix pipe each, two waves of one SIMD share it.
-  expect("on four SIMDs", unit.slots({{kMatrix}, {kMatrix}, {kMatrix}, {kMatrix}}), kBig);
-  expect("on one SIMD", unit.slots(pair({kMatrix}, {kMatrix})), 2 * kBig);
-  expect("slots of the pipe", unit.run(pair({kMatrix}, {kMatrix})).matrix_slots, 2 * kBig);
+  CHECK_MESSAGE(unit.slots({{kMatrix}, {kMatrix}, {kMatrix}, {kMatrix}}) == kBig, "on four SIMDs");
+  CHECK_MESSAGE(unit.slots(pair({kMatrix}, {kMatrix})) == 2 * kBig, "on one SIMD");
+  CHECK_MESSAGE(unit.run(pair({kMatrix}, {kMatrix})).matrix_slots == 2 * kBig, "slots of the pipe");
 }
 
-void vector_instructions(ComputeUnit& unit) {
-  expect("independent adds", unit.slots({times(10, {kAdd})}), 10);
-  expect("a chain of adds", unit.slots({times(10, {kDependentAdd})}), 10);
+TEST_CASE("vector instructions") {
+  ComputeUnit unit;
+  CHECK_MESSAGE(unit.slots({times(10, {kAdd})}) == 10, "independent adds");
+  CHECK_MESSAGE(unit.slots({times(10, {kDependentAdd})}) == 10, "a chain of adds");
   const TimingValues late = exact_but(TimingKey::kVectorResultSlots, 1);
-  expect("a chain whose results come late", unit.slots({times(10, {kDependentAdd})}, late), 19);
-  expect("exp", unit.slots({times(3, {kExp})}), 3 * kTranscendental);
-  expect("exp, add", unit.slots({{kExp, kAdd}}), kTranscendental + 1);
-  expect("two waves' adds", unit.slots(pair(times(10, {kAdd}), times(10, {kAdd}))), 20);
+  CHECK_MESSAGE(unit.slots({times(10, {kDependentAdd})}, late) == 19, "a chain whose results come late");
+  CHECK_MESSAGE(unit.slots({times(3, {kExp})}) == 3 * kTranscendental, "exp");
+  CHECK_MESSAGE(unit.slots({{kExp, kAdd}}) == kTranscendental + 1, "exp, add");
+  CHECK_MESSAGE(unit.slots(pair(times(10, {kAdd}), times(10, {kAdd}))) == 20, "two waves' adds");
 }
 
-void ports_side_by_side(ComputeUnit& unit) {
+TEST_CASE("ports side by side") {
+  ComputeUnit unit;
   // The wave of the matrix instructions needs no slot of the vector port.
   const Program matrix = {kMatrix, kOtherMatrix};
-  expect("adds beside matrix", unit.slots(pair(matrix, times(2 * kBig, {kAdd}))), 2 * kBig);
-  expect("exp beside matrix", unit.slots(pair(matrix, times(4, {kExp}))), 2 * kBig);
+  CHECK_MESSAGE(unit.slots(pair(matrix, times(2 * kBig, {kAdd}))) == 2 * kBig, "adds beside matrix");
+  CHECK_MESSAGE(unit.slots(pair(matrix, times(4, {kExp}))) == 2 * kBig, "exp beside matrix");
   // In one wave they follow each other, in order, and overlap.
-  expect("adds behind matrix", unit.slots({{kMatrix, kAdd, kAdd}}), kBig);
-  expect("matrix behind adds", unit.slots({{kAdd, kAdd, kMatrix}}), 2 + kBig);
+  CHECK_MESSAGE(unit.slots({{kMatrix, kAdd, kAdd}}) == kBig, "adds behind matrix");
+  CHECK_MESSAGE(unit.slots({{kAdd, kAdd, kMatrix}}) == 2 + kBig, "matrix behind adds");
   // Packed fp32 waits for the matrix pipe, and the matrix pipe for it.
-  expect("packed behind matrix", unit.slots({{kMatrix, kPackedAdd}}), kBig + 1);
-  expect("packed, then matrix", unit.slots({{kPackedAdd, kMatrix}}), 1 + kBig);
-  expect("packed beside matrix", unit.slots(pair(matrix, {kPackedAdd})), 2 * kBig + 1);
+  CHECK_MESSAGE(unit.slots({{kMatrix, kPackedAdd}}) == kBig + 1, "packed behind matrix");
+  CHECK_MESSAGE(unit.slots({{kPackedAdd, kMatrix}}) == 1 + kBig, "packed, then matrix");
+  CHECK_MESSAGE(unit.slots(pair(matrix, {kPackedAdd})) == 2 * kBig + 1, "packed beside matrix");
   // A matrix instruction that takes a slot of the vector port to issue.
   const TimingValues takes = exact_but(TimingKey::kMatrixIssueSlots, 1);
-  expect("adds beside matrix that takes a slot", unit.slots(pair(matrix, times(2 * kBig, {kAdd})), takes),
-         2 * kBig + 2);
+  CHECK_MESSAGE(unit.slots(pair(matrix, times(2 * kBig, {kAdd})), takes) == 2 * kBig + 2,
+                "adds beside matrix that takes a slot");
 }
 
 // The wave with the higher priority goes first, though it is younger: its adds end before the other's.
-void priorities(ComputeUnit& unit) {
+TEST_CASE("priorities") {
+  ComputeUnit unit;
   const Program adds = times(20, {kAdd});
   unit.run(pair(adds, adds));
-  expect("the older wave's last add", unit.last(0), 19);
-  expect("the younger wave's last add", unit.last(4), 39);
+  CHECK_MESSAGE(unit.last(0) == 19, "the older wave's last add");
+  CHECK_MESSAGE(unit.last(4) == 39, "the younger wave's last add");
   unit.run(pair(adds, Program{kPriority} + adds));  // s_setprio goes in slot 0, beside an add
-  expect("the raised wave's last add", unit.last(4), 20);
-  expect("the other wave's last add", unit.last(0), 39);
+  CHECK_MESSAGE(unit.last(4) == 20, "the raised wave's last add");
+  CHECK_MESSAGE(unit.last(0) == 39, "the other wave's last add");
 }
 
-void barriers(ComputeUnit& unit) {
+TEST_CASE("barriers") {
+  ComputeUnit unit;
   // Both arrive, the later one in slot 10, and go on one slot later.
   const auto waves = pair(times(10, {kAdd}) + Program{kBarrierInst, kAdd}, {kBarrierInst, kMatrix});
-  expect("behind a barrier", unit.slots(waves), 10 + 1 + kBig);
-  expect("a slow barrier", unit.slots(waves, exact_but(TimingKey::kBarrierSlots, 5)), 10 + 5 + kBig);
+  CHECK_MESSAGE(unit.slots(waves) == 10 + 1 + kBig, "behind a barrier");
+  CHECK_MESSAGE(unit.slots(waves, exact_but(TimingKey::kBarrierSlots, 5)) == 10 + 5 + kBig, "a slow barrier");
   // A wave that has ended is waited for no longer.
-  expect("without the ended", unit.slots(pair({kAdd}, {kBarrierInst, kAdd})), 2);
+  CHECK_MESSAGE(unit.slots(pair({kAdd}, {kBarrierInst, kAdd})) == 2, "without the ended");
 }
 
-void lds_is_shared(ComputeUnit& unit) {
+TEST_CASE("LDS is shared") {
+  ComputeUnit unit;
   // n reads keep the pipe for 8 cycles each, whichever SIMD they come from; the wait sees the last one done.
   const Program reads = times(4, {kRead}) + Program{kWait};
   const uint64_t each = 4 * kReadCycles / kSlot;
-  expect("one wave's reads", unit.slots({reads}), each + 1);
-  expect("reads of two SIMDs", unit.slots({reads, reads}), 2 * each + 1);
-  expect("reads of four SIMDs", unit.slots({reads, reads, reads, reads}), 4 * each + 1);
-  expect("cycles of the pipe", unit.run({reads, reads, reads, reads}).lds_cycles, 16 * kReadCycles);
+  CHECK_MESSAGE(unit.slots({reads}) == each + 1, "one wave's reads");
+  CHECK_MESSAGE(unit.slots({reads, reads}) == 2 * each + 1, "reads of two SIMDs");
+  CHECK_MESSAGE(unit.slots({reads, reads, reads, reads}) == 4 * each + 1, "reads of four SIMDs");
+  CHECK_MESSAGE(unit.run({reads, reads, reads, reads}).lds_cycles == 16 * kReadCycles, "cycles of the pipe");
   // 64 cycles of latency behind the turn.
-  expect("a latency", unit.slots({{kRead, kWait}}, exact_but(TimingKey::kLdsLatency, 64)),
-         (kReadCycles + 64) / kSlot + 1);
+  CHECK_MESSAGE(
+      unit.slots({{kRead, kWait}}, exact_but(TimingKey::kLdsLatency, 64)) == (kReadCycles + 64) / kSlot + 1,
+      "a latency");
 }
 
 }  // namespace
-
-int main() {
-  ComputeUnit unit;
-  text_is_what_it_says(unit);
-  matrix_instructions(unit);
-  vector_instructions(unit);
-  ports_side_by_side(unit);
-  priorities(unit);
-  barriers(unit);
-  lds_is_shared(unit);
-  return failures != 0;
-}

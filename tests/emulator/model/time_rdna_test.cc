@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The model of a unit of RDNA against cycles counted by hand: as time_cu_test.cc, for what differs.
+#include <doctest/doctest.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -32,15 +33,6 @@ constexpr uint32_t kText[] = {
 };
 constexpr uint64_t kWmma = 32, kQuarter = 4, kStoreLatency = 100;
 constexpr uint32_t kReadCycles = 4;  // 32 lanes of 16 bytes, at 128 a cycle
-
-int failures = 0;
-
-void expect(const char* what, uint64_t got, uint64_t expected) {
-  if (got == expected) return;
-  std::fprintf(stderr, "%s: got %llu, expected %llu\n", what, static_cast<unsigned long long>(got),
-               static_cast<unsigned long long>(expected));
-  ++failures;
-}
 
 // No latency and no cost but those that a case is about.
 TimingValues exact() {
@@ -98,63 +90,60 @@ class Processor {
   TextFacts facts_;
 };
 
-void text_is_what_it_says(const Processor& unit) {
+TEST_CASE("text is what it says") {
+  const Processor unit(true);
   const char* const names[] = {"v_add_f32",    "v_add_f32", "v_exp_f32",        "v_wmma_f32_16x16x16_f16",
                                "ds_load_b128", "s_waitcnt", "global_store_b32", "s_waitcnt_vscnt",
                                "s_waitcnt"};
-  expect("instructions, and the end of the text", unit.text().insts.size(), std::size(names) + 1);
+  CHECK_MESSAGE(unit.text().insts.size() == std::size(names) + 1, "instructions, and the end of the text");
   for (size_t i = 0; i < std::size(names); ++i) {
     const std::string text = disassemble(unit.text().insts[i], Arch::kGfx1100);
-    expect(text.c_str(), text.starts_with(names[i]), true);
+    CHECK_MESSAGE(text.starts_with(names[i]), text);
   }
 }
 
-void vector_instructions(const Processor& unit) {
-  expect("one a cycle", unit.cycles({times(10, kAdd)}), 10);
-  expect("waves of 64 take two", Processor(true, 64).cycles({times(10, kAdd)}), 20);
+TEST_CASE("vector instructions") {
+  const Processor unit(true);
+  CHECK_MESSAGE(unit.cycles({times(10, kAdd)}) == 10, "one a cycle");
+  CHECK_MESSAGE(Processor(true, 64).cycles({times(10, kAdd)}) == 20, "waves of 64 take two");
   const TimingValues late = exact_but(TimingKey::kVectorResultSlots, 4);
-  expect("a result four cycles later", unit.cycles({{kAdd, kDependentAdd, kDependentAdd}}, late), 11);
+  CHECK_MESSAGE(unit.cycles({{kAdd, kDependentAdd, kDependentAdd}}, late) == 11,
+                "a result four cycles later");
   // The fifth wave is on the SIMD of the first.
-  expect("another wave fills the gaps", unit.cycles({{kAdd, kDependentAdd}, {}, {}, {}, {kAdd}}, late), 6);
+  CHECK_MESSAGE(unit.cycles({{kAdd, kDependentAdd}, {}, {}, {}, {kAdd}}, late) == 6,
+                "another wave fills the gaps");
 }
 
-void transcendental_ones_have_a_pipe(const Processor& unit) {
-  expect("one after the other", unit.cycles({{kExp, kExp, kExp}}), 3 * kQuarter);
+TEST_CASE("transcendental ones have a pipe") {
+  const Processor unit(true);
+  CHECK_MESSAGE(unit.cycles({{kExp, kExp, kExp}}) == 3 * kQuarter, "one after the other");
   const std::vector<Program> pair = {{kExp}, {}, {}, {}, times(3, kAdd)};
-  expect("others go beside", unit.cycles(pair), kQuarter);
+  CHECK_MESSAGE(unit.cycles(pair) == kQuarter, "others go beside");
   const TimingValues alone = exact_but(TimingKey::kTranscendentalIssueSlots, kQuarter);
-  expect("or do not", unit.cycles(pair, alone), kQuarter + 3);
+  CHECK_MESSAGE(unit.cycles(pair, alone) == kQuarter + 3, "or do not");
 }
 
-void matrix_instructions(const Processor& unit) {
-  expect("a chain", unit.cycles({times(3, kMatrix)}), 3 * kWmma);
+TEST_CASE("matrix instructions") {
+  const Processor unit(true);
+  CHECK_MESSAGE(unit.cycles({times(3, kMatrix)}) == 3 * kWmma, "a chain");
   const std::vector<Program> pair = {{kMatrix}, {}, {}, {}, times(30, kAdd)};
-  expect("others go beside", unit.cycles(pair, exact_but(TimingKey::kMatrixIssueSlots, 1)), kWmma);
-  expect("or do not", unit.cycles(pair, exact_but(TimingKey::kMatrixIssueSlots, kWmma)), kWmma + 30);
+  CHECK_MESSAGE(unit.cycles(pair, exact_but(TimingKey::kMatrixIssueSlots, 1)) == kWmma, "others go beside");
+  CHECK_MESSAGE(unit.cycles(pair, exact_but(TimingKey::kMatrixIssueSlots, kWmma)) == kWmma + 30, "or do not");
 }
 
-void lds_of_each_pair(const Processor& whole, const Processor& half) {
+TEST_CASE("LDS of each pair") {
+  const Processor whole(true), half(false);
   const Program reads = times(4, kRead) + Program{kWaitLds};
   const uint64_t each = 4 * kReadCycles;
-  expect("reads of two SIMDs", whole.cycles({reads, reads}), 2 * each + 1);
-  expect("reads of four SIMDs", whole.cycles({reads, reads, reads, reads}), 2 * each + 1);
-  expect("in CU mode there are two", half.cycles({reads, reads, reads, reads}), 4 * each + 1);
+  CHECK_MESSAGE(whole.cycles({reads, reads}) == 2 * each + 1, "reads of two SIMDs");
+  CHECK_MESSAGE(whole.cycles({reads, reads, reads, reads}) == 2 * each + 1, "reads of four SIMDs");
+  CHECK_MESSAGE(half.cycles({reads, reads, reads, reads}) == 4 * each + 1, "in CU mode there are two");
 }
 
-void stores_have_a_counter(const Processor& unit) {
-  expect("loads are waited for", unit.cycles({{kStoreInst, kWaitLoads}}), 2);
-  expect("stores are waited for", unit.cycles({{kStoreInst, kWaitStores}}), kStoreLatency + 1);
+TEST_CASE("stores have a counter") {
+  const Processor unit(false);
+  CHECK_MESSAGE(unit.cycles({{kStoreInst, kWaitLoads}}) == 2, "loads are waited for");
+  CHECK_MESSAGE(unit.cycles({{kStoreInst, kWaitStores}}) == kStoreLatency + 1, "stores are waited for");
 }
 
 }  // namespace
-
-int main() {
-  const Processor processor(true), unit(false);
-  text_is_what_it_says(processor);
-  vector_instructions(processor);
-  transcendental_ones_have_a_pipe(processor);
-  matrix_instructions(processor);
-  lds_of_each_pair(processor, unit);
-  stores_have_a_counter(processor);
-  return failures != 0;
-}

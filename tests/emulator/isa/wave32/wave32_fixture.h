@@ -2,7 +2,8 @@
 // A wave of 32 lanes and the running of one instruction on it, by its row's name and without a decoder.
 #pragma once
 
-#include <cstdio>
+#include <doctest/doctest.h>
+
 #include <cstring>
 #include <memory>
 #include <string>
@@ -19,13 +20,6 @@ namespace bodies = fmha::emu::FMHA_EMU_LEVEL;  // as the build names those for 3
 
 constexpr int kSmall = 32;
 constexpr uint32_t kUntouched = 0xdeadbeef;
-inline int failures = 0;
-
-inline void expect(bool ok, const char* what, int lane = -1) {
-  if (ok) return;
-  ++failures;
-  std::printf("%s (lane %d)\n", what, lane);
-}
 
 // A wave of 32 lanes in a workgroup with a little LDS; what lies behind its lanes and masks is kUntouched.
 struct Fixture {
@@ -45,7 +39,8 @@ struct Fixture {
     for (uint32_t l = 0; l < kSmall; ++l) wave->vgpr[r][l] = first + step * l;
   }
   void untouched(int r, const char* what) {
-    for (int l = kSmall; l < kMostLanes; ++l) expect(wave->vgpr[r][l] == kUntouched, what, l);
+    for (int l = kSmall; l < kMostLanes; ++l)
+      CHECK_MESSAGE(wave->vgpr[r][l] == kUntouched, what, " lane ", l);
   }
 
   std::unique_ptr<Wave> wave = std::make_unique<Wave>();
@@ -74,14 +69,10 @@ inline void run(Fixture& f, std::span<const Row> rows, const char* name, Inst in
     BoundRow bound{row, Format::kVop2, 0, 0};
     inst.row = &bound;
     row.exec(*f.wave, inst);
-    expect(f.wave->state == WaveState::kRunning, name);
+    CHECK_MESSAGE(f.wave->state == WaveState::kRunning, name);
     return;
   }
-  expect(false, name);
+  FAIL_CHECK("no row is named ", name);
 }
-
-void matrix_rows();  // wave32_matrix_test.cc
-void rdna_rows();    // wave32_rdna_test.cc
-void gfx12_rows();   // wave32_gfx12_test.cc
 
 }  // namespace wave32

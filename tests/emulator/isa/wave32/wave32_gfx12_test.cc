@@ -37,9 +37,8 @@ u32 scalar(const char* name, u32 a, u32 b = 0, u32 old = 0, int32_t literal = 0,
   if (scc) *scc = f.wave->scc;
   return f.wave->sgpr[30];
 }
-void expect_scalar(u32 got, u32 wanted, const char* name) { expect(got == wanted, name); }
 
-void scalar_arithmetic() {
+TEST_CASE("scalar arithmetic") {
   const u32 three = bits_of(3), four = bits_of(4), minus = bits_of(-2.5f);
   const struct {
     const char* name;
@@ -76,16 +75,16 @@ void scalar_arithmetic() {
       {"s_cvt_hi_f32_f16", kThree16 << 16 | 0x1234, 0, three},
       {"s_cvt_pk_rtz_f16_f32", bits_of(3.0001f), bits_of(1), kThree16 | kOne16 << 16},
   };
-  for (const auto& c : cases) expect_scalar(scalar(c.name, c.a, c.b), c.wanted, c.name);
+  for (const auto& c : cases) CHECK_MESSAGE(scalar(c.name, c.a, c.b) == c.wanted, c.name);
   const int32_t k = static_cast<int32_t>(bits_of(10));
-  expect_scalar(scalar("s_fmac_f32", three, four, minus), bits_of(9.5f), "s_fmac_f32");
-  expect_scalar(scalar("s_fmac_f16", kOne16, kTwo16, kOne16), kThree16, "s_fmac_f16");
-  expect_scalar(scalar("s_fmaak_f32", three, four, 0, k), bits_of(22), "s_fmaak_f32");
-  expect_scalar(scalar("s_fmamk_f32", three, four, 0, k), bits_of(34), "s_fmamk_f32");
+  CHECK_MESSAGE(scalar("s_fmac_f32", three, four, minus) == bits_of(9.5f), "s_fmac_f32");
+  CHECK_MESSAGE(scalar("s_fmac_f16", kOne16, kTwo16, kOne16) == kThree16, "s_fmac_f16");
+  CHECK_MESSAGE(scalar("s_fmaak_f32", three, four, 0, k) == bits_of(22), "s_fmaak_f32");
+  CHECK_MESSAGE(scalar("s_fmamk_f32", three, four, 0, k) == bits_of(34), "s_fmamk_f32");
 }
 
 // Less, equal, greater and a NaN, in this order, as the bits of `hits`.
-void scalar_comparisons() {
+TEST_CASE("scalar comparisons") {
   const struct {
     const char* name;
     u32 hits;
@@ -99,14 +98,14 @@ void scalar_comparisons() {
                         half = std::string("s_cmp_") + c.name + "_f16";
       bool scc = false;
       scalar(single.c_str(), values[i], bits_of(2), 0, 0, &scc);
-      expect(scc == (c.hits >> i & 1), single.c_str());
+      CHECK_MESSAGE(scc == (c.hits >> i & 1), single.c_str());
       scalar(half.c_str(), halves[i], kTwo16, 0, 0, &scc);
-      expect(scc == (c.hits >> i & 1), half.c_str());
+      CHECK_MESSAGE(scc == (c.hits >> i & 1), half.c_str());
     }
   }
 }
 
-void scalar_integers() {
+TEST_CASE("scalar integers") {
   Fixture f;
   const uint64_t a = 0x123456789abcdef0, b = 0xfedcba9876543211;
   f.wave->set_sgpr64(20, a);
@@ -121,7 +120,7 @@ void scalar_integers() {
   } cases[] = {{"s_add_nc_u64", a + b}, {"s_sub_nc_u64", a - b}, {"s_mul_u64", a * b}};
   for (const auto& c : cases) {
     run(f, bodies::scalar_rows(), c.name, inst);
-    expect(f.wave->sgpr64(30) == c.wanted, c.name);
+    CHECK_MESSAGE(f.wave->sgpr64(30) == c.wanted, c.name);
   }
   Inst message;
   message.dst = sgpr(30, 2);
@@ -129,14 +128,14 @@ void scalar_integers() {
   run(f, bodies::scalar_rows(), "s_sendmsg_rtn_b64", message);
   const uint64_t first = f.wave->sgpr64(30);
   run(f, bodies::scalar_rows(), "s_sendmsg_rtn_b64", message);
-  expect(f.wave->sgpr64(30) >= first, "the clock goes on");
+  CHECK_MESSAGE(f.wave->sgpr64(30) >= first, "the clock goes on");
   f.wave->sgpr[kM0] = 5u << 16 | 3;
   f.wave->sgpr[43] = 99;
   Inst move;
   move.dst = sgpr(50);
   move.src[0] = sgpr(40);
   run(f, bodies::scalar_rows(), "s_movrelsd_2_b32", move);
-  expect(f.wave->sgpr[55] == 99, "s_movrelsd_2_b32");
+  CHECK_MESSAGE(f.wave->sgpr[55] == 99, "s_movrelsd_2_b32");
 }
 
 // A number of OCP's formats, by the definition in its specification.
@@ -164,8 +163,8 @@ void widens_fp8(const char* name, int exponent_bits) {
       for (u32 l = 0; l < kSmall; ++l) {
         const double wanted = ocp_value(128 * high + 4 * l + byte, exponent_bits);
         const float got = as_float(f.wave->vgpr[3][l]);
-        expect(std::isnan(wanted) ? std::isnan(got) : static_cast<double>(got) == wanted, name,
-               static_cast<int>(l));
+        CHECK_MESSAGE((std::isnan(wanted) ? std::isnan(got) : static_cast<double>(got) == wanted), name,
+                      " lane ", l);
       }
     }
   }
@@ -204,11 +203,18 @@ void narrows_to_fp8(const char* name, int exponent_bits) {
     const float a = as_float(f.wave->vgpr[1][l]), b = as_float(f.wave->vgpr[2][l]);
     const u32 low = std::isnan(a) ? 0x7f : nearest_code(a, exponent_bits),
               high = nearest_code(b, exponent_bits);
-    expect(f.wave->vgpr[3][l] == ((kUntouched & 0xffff0000) | high << 8 | low), name, static_cast<int>(l));
+    CHECK_MESSAGE(f.wave->vgpr[3][l] == ((kUntouched & 0xffff0000) | high << 8 | low), name, " lane ", l);
   }
 }
 
-void dots_of_fp8() {
+TEST_CASE("conversions of FP8") {
+  widens_fp8("v_cvt_f32_fp8_gfx12", 4);
+  widens_fp8("v_cvt_f32_bf8_gfx12", 5);
+  narrows_to_fp8("v_cvt_pk_fp8_f32_ocp", 4);
+  narrows_to_fp8("v_cvt_pk_bf8_f32_ocp", 5);
+}
+
+TEST_CASE("dots of FP8") {
   Fixture f;
   f.fill(1, 0x38b83840, 0);  // 2, 1, -1, 1 in E4M3
   f.fill(2, 0x3c44403c, 0);  // 1, 2, 4, 1 in E5M2
@@ -219,10 +225,10 @@ void dots_of_fp8() {
   inst.neg_hi = 4;
   run(f, bodies::vop3p_rows(), "v_dot4_f32_fp8_bf8", inst);
   for (u32 l = 0; l < kSmall; ++l)
-    expect(f.wave->vgpr[4][l] == bits_of(2 + 2 - 4 + 1 + 10), "v_dot4_f32_fp8_bf8");
+    CHECK_MESSAGE(f.wave->vgpr[4][l] == bits_of(2 + 2 - 4 + 1 + 10), "v_dot4_f32_fp8_bf8");
 }
 
-void goes_to_memory() {
+TEST_CASE("goes to memory") {
   Fixture f;
   alignas(16) u32 memory[kSmall];
   const auto base = reinterpret_cast<uint64_t>(memory);
@@ -237,8 +243,10 @@ void goes_to_memory() {
   load.src[1] = sgpr(20, 2);
   load.dst = vgpr(6);
   run(f, bodies::flat_rows(), "global_load_addtid_b32", load);
-  for (u32 l = 0; l < kSmall; ++l)
-    expect(memory[l] == 100 + 3 * l && f.wave->vgpr[6][l] == memory[l], "addtid", static_cast<int>(l));
+  for (u32 l = 0; l < kSmall; ++l) {
+    CHECK_MESSAGE(memory[l] == 100 + 3 * l, "addtid", " lane ", l);
+    CHECK_MESSAGE(f.wave->vgpr[6][l] == memory[l], "addtid", " lane ", l);
+  }
   f.fill(1, 0, 4);
   f.fill(5, 150, 0);
   Inst atomic;
@@ -247,26 +255,14 @@ void goes_to_memory() {
   atomic.data = vgpr(5);
   run(f, bodies::flat_rows(), "global_atomic_sub_clamp_u32", atomic);
   for (u32 l = 0; l < kSmall; ++l)
-    expect(memory[l] == (100 + 3 * l < 150 ? 0 : 3 * l - 50), "global_atomic_sub_clamp_u32",
-           static_cast<int>(l));
+    CHECK_MESSAGE(memory[l] == (100 + 3 * l < 150 ? 0 : 3 * l - 50), "global_atomic_sub_clamp_u32", " lane ",
+                  l);
   f.fill(5, bits_of(-1), 0);
   run(f, bodies::flat_rows(), "global_atomic_min_f32", atomic);
-  for (u32 x : memory) expect(x == bits_of(-1), "global_atomic_min_f32");
+  for (u32 x : memory) CHECK_MESSAGE(x == bits_of(-1), "global_atomic_min_f32");
   memory_remove(base);
 }
 
 }  // namespace
-
-void gfx12_rows() {
-  scalar_arithmetic();
-  scalar_comparisons();
-  scalar_integers();
-  widens_fp8("v_cvt_f32_fp8_gfx12", 4);
-  widens_fp8("v_cvt_f32_bf8_gfx12", 5);
-  narrows_to_fp8("v_cvt_pk_fp8_f32_ocp", 4);
-  narrows_to_fp8("v_cvt_pk_bf8_f32_ocp", 5);
-  dots_of_fp8();
-  goes_to_memory();
-}
 
 }  // namespace wave32

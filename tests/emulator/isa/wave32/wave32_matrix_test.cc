@@ -105,7 +105,7 @@ void expect_result(const Fixture& f, const Case& c, bool high,
       const Place p = place_of(c, row, column, high);
       uint32_t got = f.wave->vgpr[kD + p.at * c.out_bits / 32][p.lane] >> p.at * c.out_bits % 32;
       if (c.out_bits == 16) got &= 0xffff;
-      expect(got == c.out(wanted(row, column)), c.name, p.lane);
+      CHECK_MESSAGE(got == c.out(wanted(row, column)), c.name, " lane ", p.lane);
     }
   }
 }
@@ -147,7 +147,7 @@ void multiplies_and_adds(const Case& c) {
                 [&](int row, int column) { return product(m, c.k, row, column) + m.c[row][column]; });
   f.untouched(kD, c.name);
   if (c.out_bits == 16 && !c.split)
-    expect(f.wave->vgpr[kD][3] >> 16 == kUntouched >> 16, "the other half of a 16-bit result");
+    CHECK_MESSAGE((f.wave->vgpr[kD][3] >> 16) == (kUntouched >> 16), "the other half of a 16-bit result");
 }
 
 // In place, with the upper halves of C and D.
@@ -162,7 +162,7 @@ void takes_upper_halves(const Case& c) {
   run(f, bodies::wmma_rows(), c.name, inst);
   expect_result(f, c, true,
                 [&](int row, int column) { return product(m, c.k, row, column) + m.c[row][column]; });
-  expect((f.wave->vgpr[kD][3] & 0xffff) == (kUntouched & 0xffff), "the lower half");
+  CHECK_MESSAGE((f.wave->vgpr[kD][3] & 0xffff) == (kUntouched & 0xffff), "the lower half");
 }
 
 void negates(const Case& c) {
@@ -178,7 +178,7 @@ void negates(const Case& c) {
   });
 }
 
-void saturates() {
+TEST_CASE("saturates") {
   const Case& c = kCases[4];
   Matrices m = numbers(c.k);
   Fixture f;
@@ -191,7 +191,8 @@ void saturates() {
     for (int lane = 0; lane < kSmall; ++lane) {
       const int sum = static_cast<int>(product(m, c.k, lane / 16, lane % 16));
       const bool over = (limit >> 31 ? sum < 0 : sum > 0);
-      expect(f.wave->vgpr[kD][lane] == (over ? limit : limit + static_cast<uint32_t>(sum)), "clamp", lane);
+      CHECK_MESSAGE(f.wave->vgpr[kD][lane] == (over ? limit : limit + static_cast<uint32_t>(sum)), "clamp",
+                    " lane ", lane);
     }
   }
 }
@@ -277,10 +278,11 @@ void multiplies_sparse(const Case& c) {
                 [&](int row, int column) { return product(m, c.k, row, column) + m.c[row][column]; });
 }
 
-}  // namespace
-
-void matrix_rows() {
+TEST_CASE("sparse matrices") {
   for (const Case& c : kSparse) multiplies_sparse(c);
+}
+
+TEST_CASE("dense matrices") {
   for (const Case& c : kCases) {
     multiplies_and_adds(c);
     if (c.out == i32) {
@@ -291,7 +293,8 @@ void matrix_rows() {
     if (c.out_bits == 16 && !c.split) takes_upper_halves(c);
     if (c.bits == 16) negates(c);
   }
-  saturates();
 }
+
+}  // namespace
 
 }  // namespace wave32

@@ -50,7 +50,7 @@ void check(std::span<const Row> rows, const char* name, std::initializer_list<Va
   }
   if (change) change(f, inst);
   run(f, rows, name, inst);
-  for (int l = 0; l < kSmall; ++l) expect(f.wave->vgpr[10][l] == wanted(l), name, l);
+  for (int l = 0; l < kSmall; ++l) CHECK_MESSAGE(f.wave->vgpr[10][l] == wanted(l), name, " lane ", l);
   f.untouched(10, name);
 }
 void check(const char* name, std::initializer_list<Values> sources, const Values& wanted,
@@ -72,7 +72,7 @@ u32 a_f16(int l) { return half(a_num(l)); }
 u32 b_f16(int l) { return half(b_num(l)); }
 u32 c_f16(int l) { return half(c_num(l)); }
 
-void integers() {
+TEST_CASE("integers") {
   check("v_xor3_b32", {a_bits, b_bits, c_bits}, [](int l) { return a_bits(l) ^ b_bits(l) ^ c_bits(l); });
   check("v_maxmin_u32", {a_bits, b_bits, c_bits},
         [](int l) { return std::min(std::max(a_bits(l), b_bits(l)), c_bits(l)); });
@@ -100,7 +100,7 @@ void integers() {
 }
 
 // Half a unit between whole numbers is lost toward zero; beyond 16 bits they saturate.
-void conversions() {
+TEST_CASE("conversions") {
   const auto wide = [](int l) { return bits_of(a_num(l) * 5000.5f); };
   const auto saturated = [](float x, float least, float most) {
     return static_cast<u32>(static_cast<int>(std::min(std::max(x, least), most)));
@@ -112,7 +112,7 @@ void conversions() {
         [=](int l) { return two(saturated(a_num(l) * 5000.5f, 0, 65535), saturated(b_num(l), 0, 65535)); });
 }
 
-void floats() {
+TEST_CASE("floats") {
   check("v_maxmin_f32", {a_f32, b_f32, c_f32},
         [](int l) { return bits_of(std::min(std::max(a_num(l), b_num(l)), c_num(l))); });
   check("v_minmax_f32", {a_f32, b_f32, c_f32},
@@ -145,7 +145,7 @@ void floats() {
       [](Fixture&, Inst& inst) { inst.imm = static_cast<int>(half(6)); });
 }
 
-void nans_win() {
+TEST_CASE("nans win") {
   const auto nan = [](int l) { return l % 3 ? a_f32(l) : 0x7fc00000u; };
   const auto least = [](float x, float y) { return std::isnan(x) ? x : std::min(x, y); };
   const auto most = [](float x, float y) { return std::isnan(x) ? x : std::max(x, y); };
@@ -166,7 +166,7 @@ void nans_win() {
         [=](int l) { return kKept | (l % 3 ? half(std::max(a_num(l), b_num(l))) : 0x7e00u); });
 }
 
-void dot_products() {
+TEST_CASE("dot products") {
   const auto a16 = [](int l) { return two(a_f16(l), b_f16(l)); };
   const auto b16 = [](int l) { return two(c_f16(l), a_f16(l)); };
   const auto sum = [](int l) { return a_num(l) * c_num(l) + b_num(l) * a_num(l); };
@@ -206,7 +206,7 @@ void dot_products() {
 }
 
 // Lanes 4 to 7 are off: they are not written, and read only with fi.
-void moves_between_lanes() {
+TEST_CASE("moves between lanes") {
   constexpr u32 kOn = 0xffffff0f;
   const auto rows = bodies::rdna_move_rows();
   const auto on = [](int l) { return kOn >> l & 1; };
@@ -236,7 +236,7 @@ void moves_between_lanes() {
   check(rows, "v_permlane64_b32", {a_bits}, [](int) { return kUntouched; });
 }
 
-void moves_by_m0() {
+TEST_CASE("moves by m0") {
   const auto rows = bodies::rdna_move_rows();
   const auto m0 = [](u32 value) {
     return [value](Fixture& f, Inst& inst) {
@@ -261,7 +261,7 @@ void moves_by_m0() {
 }
 
 // Lane l's dword holds l; every other lane compares with that, the rest with something else.
-void compares_in_lds() {
+TEST_CASE("compares in lds") {
   Fixture f;
   for (u32 l = 0; l < kSmall; ++l) std::memcpy(f.lds + 4 * l, &l, 4);
   f.fill(1, 0, 4);
@@ -272,8 +272,8 @@ void compares_in_lds() {
   for (u32 l = 0; l < kSmall; ++l) {
     u32 now;
     std::memcpy(&now, f.lds + 4 * l, 4);
-    expect(now == (l % 2 ? 1000 + l : l) && f.wave->vgpr[10][l] == l, "ds_cmpstore_rtn_b32",
-           static_cast<int>(l));
+    CHECK_MESSAGE(now == (l % 2 ? 1000 + l : l), "ds_cmpstore_rtn_b32", " lane ", l);
+    CHECK_MESSAGE(f.wave->vgpr[10][l] == l, "ds_cmpstore_rtn_b32", " lane ", l);
   }
   for (const bool clamp : {false, true}) {
     for (u32 l = 0; l < kSmall; ++l) std::memcpy(f.lds + 4 * l, &l, 4);
@@ -283,16 +283,13 @@ void compares_in_lds() {
     for (u32 l = 0; l < kSmall; ++l) {
       u32 now;
       std::memcpy(&now, f.lds + 4 * l, 4);
-      expect(now == (l >= 10 ? l - 10
-                     : clamp ? 0
-                             : l) &&
-                 f.wave->vgpr[10][l] == l,
-             name, static_cast<int>(l));
+      CHECK_MESSAGE(now == (l >= 10 ? l - 10 : clamp ? 0 : l), name, " lane ", l);
+      CHECK_MESSAGE(f.wave->vgpr[10][l] == l, name, " lane ", l);
     }
   }
 }
 
-void scalar_results() {
+TEST_CASE("scalar results") {
   Fixture f;
   Inst inst;
   inst.dst = sgpr(30);
@@ -310,28 +307,16 @@ void scalar_results() {
                {"v_s_sqrt_f32", bits_of(2)}};
   for (const auto& c : cases) {
     run(f, bodies::rdna_rows(), c.name, inst);
-    expect(f.wave->sgpr[30] == c.wanted, c.name);
+    CHECK_MESSAGE(f.wave->sgpr[30] == c.wanted, c.name);
   }
   f.wave->sgpr[20] = half(-4);
   const char* halves[] = {"v_s_exp_f16", "v_s_log_f16", "v_s_rcp_f16", "v_s_rsq_f16", "v_s_sqrt_f16"};
   for (int i = 0; i < 5; ++i) {
     run(f, bodies::rdna_rows(), halves[i], inst);
-    expect(f.wave->sgpr[30] == half(as_float(cases[i].wanted)), halves[i]);
+    CHECK_MESSAGE(f.wave->sgpr[30] == half(as_float(cases[i].wanted)), halves[i]);
   }
 }
 
 }  // namespace
-
-void rdna_rows() {
-  integers();
-  conversions();
-  floats();
-  nans_win();
-  dot_products();
-  moves_between_lanes();
-  moves_by_m0();
-  compares_in_lds();
-  scalar_results();
-}
 
 }  // namespace wave32
