@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from plugins import (
+    heap,
     hypothesis_profile,  # noqa: F401
     passed,
 )
@@ -51,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    heap.keep_freed()
     os.environ["PYFA_ROCM_DEVICE"] = config.getoption("--device")
     from pyfa_rocm.array import memory
 

@@ -18,12 +18,15 @@ native/tools/wheel/check_wheel.sh "$wheel" "$python"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 # Without dependencies: the files name them all.
-locked() { pip install --no-deps --only-binary=:all: --require-hashes -r "tests/adapters/$1"; }
+locked() { pip install --no-compile --no-deps --only-binary=:all: --require-hashes -r "tests/adapters/$1"; }
 locked requirements.txt
 locked requirements-cpu.txt || {
   echo "test_adapters.sh: pip finds no torch for CPUs; taking that for CUDA, which serves as well and is larger"
   locked requirements-cuda.txt
 }
+# On all cores; pip has one. The tests take a warning for an error, and Python warns of some modules when it compiles them.
+site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+"$venv/bin/python" -m compileall -qq -j 0 "$site" || true  # templates among them are no Python
 pip install --quiet --force-reinstall --no-deps "$wheel"  # of the same version, but not the same file
 pip check
 source native/tools/kept.sh
