@@ -238,7 +238,7 @@ def _refusal(reason: str) -> UnsupportedError:
 
 
 def _fill(pages: Pages, table: torch.Tensor, slots: torch.Tensor) -> None:
-    """Write a step's pages into the buffers of captured ones. What lies behind is never looked up."""
+    """Write a step's pages into the buffers of captured ones. Kernels look up nothing behind them."""
     pages.table[: table.shape[0], : table.shape[1]].copy_(table)
     pages.slots[: slots.shape[0]].copy_(slots)
 

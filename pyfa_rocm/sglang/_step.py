@@ -60,7 +60,7 @@ class Step:
 
 @dataclass
 class Described:
-    """What a batch says of a step, without its pages."""
+    """A step as its batch says it, without its pages."""
 
     query_start_loc: torch.Tensor
     seq_lens: torch.Tensor

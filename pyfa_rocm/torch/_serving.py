@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What backends of serving engines ask: whether a kernel attends over a layer's cache, and its scales."""
+"""Serving engines ask here whether a kernel attends over a layer's cache, and for the cache's scales."""
 
 from __future__ import annotations
 

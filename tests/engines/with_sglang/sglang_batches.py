@@ -43,7 +43,7 @@ def pool(page_size: int = 16, dtype: torch.dtype = torch.bfloat16, windows: bool
 
 
 def runner(held: Any, latent: bool = False) -> Any:
-    """What a backend asks of a model's runner."""
+    """A model's runner, as far as a backend asks it."""
     requests = ReqToTokenPool(8, MOST, "cpu", False)
     return SimpleNamespace(use_mla_backend=latent, token_to_kv_pool=held, req_to_token_pool=requests)
 
