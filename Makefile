@@ -60,7 +60,7 @@ help:
 	@echo "make wheel      build/dist: a wheel with the kernel set default (KERNEL_SET=ci: the small one of the tests)"
 	@echo "make test-adapters   install a wheel of ci, and run the tests that need torch, JAX, transformers or cargo"
 	@echo "make test-clients    run JAX, CuPy, Triton and others, as built for ROCm, on the software device"
-	@echo "make test-engines    run vLLM, ONNX Runtime and context parallel, on the software device"
+	@echo "make test-engines    run vLLM, SGLang, ONNX Runtime and context parallel, on the software device"
 	@echo "make lint       check style, types and C++ (SINCE=REV: clang-tidy of what differs from it)"
 	@echo "make sanitize   run the native tests with the sanitizers address and undefined, then thread"
 	@echo "make build      build the library, the software device and the kernels, in $(BUILD)"

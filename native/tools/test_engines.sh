@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-group=engines names=(vllm onnxruntime parallel)
+group=engines names=(vllm sglang onnxruntime parallel)
 TORCH=tests/adapters/requirements-cpu.txt
 source native/tools/environments.sh
 choose "$@"
@@ -24,6 +24,13 @@ in_engine() {
 engine_vllm() {
   make_venv vllm "$TORCH"
   run "vLLM ($versions)" in_engine tests/engines/with_vllm
+}
+
+# SGLang's classes without its server, which needs a card.
+engine_sglang() {
+  make_venv sglang "$TORCH"
+  run "SGLang ($(sed -n 's/^sglang==/sglang /p' tests/engines/with_sglang/requirements.in))" \
+    in_engine tests/engines/with_sglang
 }
 
 # The provider is off in other builds. It loads HIP as a program for ROCm does.

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from pyfa_rocm.errors import UnsupportedError
+from pyfa_rocm.torch._serving import refusal
 from pyfa_rocm.vllm import _kernels, _versions
 
 # UnsupportedError, since vLLM keeps the text of an ImportError to itself.
@@ -106,4 +107,4 @@ class Backend(AttentionBackend):
             held = _kernels.cache_dtype(kv_cache_dtype, dtype)
         except ValueError as error:
             return str(error)
-        return _kernels.refusal(head_size, head_size, dtype, held) or None
+        return refusal(head_size, head_size, dtype, held) or None

@@ -16,10 +16,11 @@ from vllm.v1.attention.backend import AttentionImpl, AttentionType
 
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.torch import flash_attn_kv_append, flash_attn_varlen_func, flash_attn_with_kvcache
+from pyfa_rocm.torch._serving import of_heads, refusal
 from pyfa_rocm.vllm import _kernels
 from pyfa_rocm.vllm._metadata import Metadata
 
-__all__ = ["Impl", "of_heads"]
+__all__ = ["Impl"]
 
 _ENCODERS = (AttentionType.ENCODER, AttentionType.ENCODER_ONLY)
 
@@ -56,7 +57,7 @@ class Impl(AttentionImpl[Metadata]):
             self.cache_dtype = _kernels.cache_dtype(kv_cache_dtype, dtype)
         except ValueError as error:
             raise self._refused(str(error)) from error
-        if reason := _kernels.refusal(head_size, head_size, dtype, self.cache_dtype):
+        if reason := refusal(head_size, head_size, dtype, self.cache_dtype):
             raise self._refused(reason)
         self.encodes = attn_type in _ENCODERS
         if sinks is not None and self.encodes:
@@ -184,8 +185,3 @@ class Impl(AttentionImpl[Metadata]):
             self.may_begin = False
             return False
         return True
-
-
-def of_heads(scale: torch.Tensor, nhead_k: int) -> torch.Tensor:
-    """Return one scale, or one a head, as (1, nhead_k)."""
-    return scale.detach().float().reshape(1, -1).expand(1, nhead_k).contiguous()

@@ -16,9 +16,9 @@ import torch
 
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.torch import flash_attn_kv_append, flash_attn_varlen_func, flash_attn_with_kvcache
+from pyfa_rocm.torch._serving import of_heads, refusal
 from pyfa_rocm.vllm import _kernels
 from pyfa_rocm.vllm._backend import BLOCK_SIZES, CACHE_DTYPES
-from pyfa_rocm.vllm._impl import of_heads
 
 # isort: split
 from vllm.model_executor.layers.attention.mla_attention import (
@@ -84,7 +84,7 @@ class LatentBackend(MLACommonBackend):
             held = _kernels.cache_dtype(kv_cache_dtype, dtype)
         except ValueError as error:
             return str(error)
-        return _kernels.refusal(head_size, _VALUES, dtype, held) or None
+        return refusal(head_size, _VALUES, dtype, held) or None
 
 
 @dataclass
@@ -177,8 +177,14 @@ class LatentImpl(MLACommonImpl[MLACommonMetadata[LatentDecode]]):
             raise self._refused(str(error)) from error
         if kwargs.get("sliding_window") is not None:
             raise self._refused("a window of latent attention has no kernel")
-        if reason := _kernels.refusal(head_size, self.kv_lora_rank, dtype, self.cache_dtype):
+        if reason := refusal(head_size, self.kv_lora_rank, dtype, self.cache_dtype):
             raise self._refused(reason)
+        self.held_scale: torch.Tensor | None = None
+
+    def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
+        """Forget the scale, which may have been loaded too."""
+        super().process_weights_after_loading(act_dtype)
+        self.held_scale = None
 
     def _refused(self, reason: str) -> UnsupportedError:
         return UnsupportedError(
@@ -197,7 +203,9 @@ class LatentImpl(MLACommonImpl[MLACommonMetadata[LatentDecode]]):
         """Return the factor on the elements of an 8-bit cache, which keys and values share."""
         if self.cache_dtype.itemsize > 1:
             return {}
-        return dict.fromkeys(("k_scale", "v_scale"), of_heads(scale, 1).expand(batch, 1))
+        if self.held_scale is None:  # in the first step after the weights were loaded
+            self.held_scale = of_heads(scale, 1)
+        return dict.fromkeys(("k_scale", "v_scale"), self.held_scale.expand(batch, 1))
 
     def do_kv_cache_update(
         self,

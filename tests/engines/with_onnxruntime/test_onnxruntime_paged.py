@@ -84,30 +84,38 @@ class Drawn:
             constants=["head_sink"] if self.sinks else [],
         )
 
+    def stored(self, b: int) -> tuple[slice, tuple[Array, Array]]:
+        """The rows of a sequence's queries, and the page and the place in it of each of its tokens."""
+        at = np.arange(int(self.past[b] + self.new[b]))
+        return slice(self.starts[b], self.starts[b + 1]), (self.table[b][at // self.page], at % self.page)
+
+    def expected(self, b: int, results: list[Array]) -> tuple[slice, reference.Expected]:
+        """The rows of a sequence's queries, and its attention in float64 over what is in the caches."""
+        rows, places = self.stored(b)
+        q = self.q[rows]
+        if self.rotary:
+            q = rotated(q, int(self.past[b]), self.cos, self.sin, self.rotary == "interleaved")
+        keys, values = (x[places] for x in results[1:])
+        window = window_of(self.window)
+        want = reference.attention(
+            q[None], keys[None], values[None], causal=self.causal, softcap=self.softcap, window_size=window
+        )
+        return rows, with_sinks(want, self.sink) if self.sinks else want
+
     def check(self, results: list[Array]) -> None:
         """Compare each sequence's output and tokens, and that no other token has changed."""
         output = results[0].reshape(self.q.shape)
         others = np.ones(self.caches[0].shape[:2], np.bool_)
         for b in range(self.batch):
-            rows, past = slice(self.starts[b], self.starts[b + 1]), int(self.past[b])
-            at = np.arange(past + int(self.new[b]))
-            places = (self.table[b][at // self.page], at % self.page)
+            past, (rows, places) = int(self.past[b]), self.stored(b)
             others[tuple(x[past:] for x in places)] = False
-            q, k = self.q[rows], self.k[rows]
+            k = self.k[rows]
             if self.rotary:
-                q, k = (rotated(x, past, self.cos, self.sin, self.rotary == "interleaved") for x in (q, k))
+                k = rotated(k, past, self.cos, self.sin, self.rotary == "interleaved")
             keys, values = (x[places] for x in results[1:])
             assert_within_ulp(keys[past:], k.astype(np.float64))
             np.testing.assert_array_equal(values[past:], self.v[rows])
-            want = reference.attention(
-                q[None],
-                keys[None],
-                values[None],
-                causal=self.causal,
-                softcap=self.softcap,
-                window_size=window_of(self.window),
-            )
-            want = with_sinks(want, self.sink) if self.sinks else want
+            _, want = self.expected(b, results)
             assert (np.abs(output[rows].astype(np.float64) - want.o[0]) <= want.o_tolerance[0]).all()
         for before, after in zip(self.caches, results[1:], strict=True):
             np.testing.assert_array_equal(before[others], after[others])
