@@ -48,6 +48,7 @@
 
 #include "args/fwd_pingpong.h"
 #include "hip/common/pingpong_parts.h"
+#include "hip/fwd/fwd_pingpong_scores.h"
 #include "hip/fwd/fwd_pingpong_softmax.h"
 #include "hip/fwd/fwd_work.h"
 #if defined(__gfx950__)
@@ -63,7 +64,7 @@ inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
 inline constexpr int kPingpongRows = 32;  // of a wave
 inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
 
-template <typename T, int kHdim, bool kMask, typename Mover>
+template <typename T, int kHdim, bool kMask, typename Mover, PingpongScore kScore>
 class Pingpong {
   using Keys = KeyTile<kHdim>;
   using Values = ValueTile<kHdim>;
@@ -78,10 +79,11 @@ class Pingpong {
 
  public:
   static constexpr int kTileN = Keys::kKeys;
+  using Params = PingpongParamsOf<kScore>::Type;
 
   __device__ static void run() {
     __shared__ __attribute__((aligned(256))) uint8_t lds[4 * kTileBytes];
-    Pingpong d(*reinterpret_cast<const PingpongParams*>(__builtin_amdgcn_kernarg_segment_ptr()),
+    Pingpong d(*reinterpret_cast<const Params*>(__builtin_amdgcn_kernarg_segment_ptr()),
                (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
     if (!d.work.find(d.p, kTileN, kMask)) return;
     d.begin();
@@ -90,8 +92,8 @@ class Pingpong {
   }
 
  private:
-  __device__ Pingpong(const PingpongParams& params, LdsByte* lds)
-      : p(params), keys(lds), values(lds + 2 * kTileBytes) {}
+  __device__ Pingpong(const Params& params, LdsByte* lds)
+      : all(params), p(plain_of(params)), keys(lds), values(lds + 2 * kTileBytes) {}
 
   // ---- The beginning.
 
@@ -110,6 +112,7 @@ class Pingpong {
     k_read = Keys::place(place_of_row(lane % 32), half);
     v_read = Values::begin(lane);
     find_edges();
+    if constexpr (kScore == PingpongScore::kAlibi) alibi.begin(all, work.batch, work.head);
     rows.begin();
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] = Float16{};
   }
@@ -290,14 +293,29 @@ class Pingpong {
   // The softmax of block n; tiles of `next` are moved.
   __device__ void softmax(int n, int next) {
     if constexpr (!Mover::kMovesBetween) mover.move(*this, next);
+    const auto scores = shape(work.first_block + n);
     hide(work.first_block + n);
-    rows.run(s, p.scale, probabilities, o, [&](int i) {
+    rows.run(s, scores, probabilities, o, [&](int i) {
       if constexpr (Mover::kMovesBetween) mover.move_some(*this, next, i);
     });
   }
   __device__ void first_softmax() {
+    const auto scores = shape(work.first_block);
     hide(work.first_block);
-    rows.run_first(s, p.scale, probabilities);
+    rows.run_first(s, scores, probabilities);
+  }
+
+  // Tells what the products of a block are as scores, some of which are changed.
+  __device__ auto shape(int block) {
+    if constexpr (kScore == PingpongScore::kAlibi) {
+      const int first = block * kTileN,
+                own = work.diagonal + work.tile * kPingpongTileM + wave * kPingpongRows;
+      return alibi.shape(s, p.scale, first, own, row + work.diagonal - first - half * 8);
+    } else if constexpr (kScore == PingpongScore::kSoftcap) {
+      return cap_scores(s, all.cap);
+    } else {
+      return PlainScores{p.scale};
+    }
   }
 
   // Hides keys that the lane's row does not see.
@@ -318,8 +336,7 @@ class Pingpong {
   __device__ void hide_if(Hidden hidden) {
     _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) {
       _Pragma("unroll") for (int i = 0; i < 16; ++i) {
-        const int key = t * 32 + (i & 8) * 2 + (i & 7);
-        s[t][i] = hidden(key) ? -__builtin_inff() : s[t][i];
+        s[t][i] = hidden(key_of_element(t, i)) ? -__builtin_inff() : s[t][i];
       }
     }
   }
@@ -384,6 +401,7 @@ class Pingpong {
     return first + (group != 0 ? of_group % 2 : of_group) * WaveRows<kHdim>::kBytes;
   }
 
+  const Params& all;
   const PingpongParams& p;
   LdsByte* keys;
   LdsByte* values;
@@ -394,6 +412,7 @@ class Pingpong {
   int k_read, v_read;
   int whole_first, end_of_keys;
   uint32_t whole_blocks;
+  Alibi alibi;
   Softmax<T, kTilesS, kTilesO> rows;
   Mover mover;
   Dwords4 q[kSteps];
@@ -409,12 +428,13 @@ struct PingpongFacts {
 
 }  // namespace fmha
 
-// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dim of the tile, mask, mover): one kernel and its facts.
-#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim, mask, mover)                                      \
-  using entry##_type = fmha::Pingpong<fmha::type, hdim, mask, fmha::mover<hdim>>;                     \
+// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dim of the tile, mask, mover, score): a kernel and its facts.
+#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim, mask, mover, score)                               \
+  using entry##_type =                                                                                \
+      fmha::Pingpong<fmha::type, hdim, mask, fmha::mover<hdim>, fmha::PingpongScore::score>;          \
   extern "C" __device__ __attribute__((used, visibility("protected")))                                \
   const fmha::PingpongFacts entry##_facts = {                                                         \
       fmha::kPingpongTileM, entry##_type::kTileN, hdim, hdim, fmha::kPingpongBlock, 1};               \
-  extern "C" __global__ __launch_bounds__(fmha::kPingpongBlock, 2) void entry(fmha::PingpongParams) { \
+  extern "C" __global__ __launch_bounds__(fmha::kPingpongBlock, 2) void entry(entry##_type::Params) { \
     entry##_type::run();                                                                              \
   }
