@@ -120,12 +120,12 @@ SCORES: tuple[dict[str, Any], ...] = (
 
 def _of_this_build(case: Case) -> tuple[Case, str]:
     """Return a case and its kernel's name; with the other dtype, if this build has only its kernel."""
-    dim = 64 if max(case.hdim, case.hdim_v or 0) <= 64 else 128
-    score = "alibi_" if case.alibi else "softcap_" if case.softcap else ""
-    names = {f"fmha_fwd_{short}_d{dim}_mask_pad_{score}pingpong": name for short, name in DTYPES.items()}
-    built = {str(row["name"]) for row in OURS}
-    kernel = min(names, key=lambda name: (name not in built, names[name] != case.dtype))
-    return replace(case, dtype=names[kernel]), kernel
+    hdim = max(case.hdim, case.hdim_v)
+    bias = "alibi" if case.alibi else "none"
+    able = [row for row in BATCHED if row["mask"] and row["hdim_q"] >= hdim and row["bias"] == bias]
+    able = [row for row in able if row["softcap"] == (case.softcap > 0) and not _name(row).endswith("dma")]
+    row = min(able, key=lambda row: (row["hdim_q"], DTYPES[row["dtype"]] != case.dtype))
+    return replace(case, dtype=DTYPES[row["dtype"]]), _name(row)
 
 
 @settings(max_examples=EXAMPLES)

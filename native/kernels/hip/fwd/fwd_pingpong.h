@@ -64,13 +64,18 @@ inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
 inline constexpr int kPingpongRows = 32;  // of a wave
 inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
 
-template <typename T, int kHdim, bool kMask, typename Mover, PingpongScore kScore>
+// The head dim of rows in LDS for one of the tile: dims behind the tile's are zeros that nobody multiplies.
+template <int kDims>
+inline constexpr int kPingpongHdim = kDims <= 64 ? 64 : 128;
+
+template <typename T, int kDims, bool kMask, typename Mover, PingpongScore kScore>
 class Pingpong {
+  static constexpr int kHdim = kPingpongHdim<kDims>;
   using Keys = KeyTile<kHdim>;
   using Values = ValueTile<kHdim>;
-  static constexpr int kSteps = kHdim / 16;         // of two products each, of S
+  static constexpr int kSteps = kDims / 16;         // of two products each, of S
   static constexpr int kTilesS = Keys::kKeys / 32;  // 2 or 4
-  static constexpr int kTilesO = kHdim / 32;
+  static constexpr int kTilesO = kDims / 32;
   static constexpr int kStepsO = Keys::kKeys / 16;  // of two products each, of O
   static constexpr int kTileBytes = Keys::kBytes;
   // Steps of a phase: pairs of operands, each read kAhead steps ahead.
@@ -201,14 +206,15 @@ class Pingpong {
   // ---- The phase of products. Its operands are read in pairs, those of V first: the half of V that group 1
   // stores is complete before group 0's barrier.
 
-  template <int i>
-  static constexpr int kStepOfValues = (i / (kTilesO / 2) + kStepsO / 2) % kStepsO;
+  // Operand j of V: all tiles of a step lie together.
+  template <int j>
+  static constexpr int kStepOfValues = (j / kTilesO + kStepsO / 2) % kStepsO;
 
   template <int i>
   __device__ Pair read_values(int n) const {
-    constexpr int step = kStepOfValues<i>, t = i % (kTilesO / 2) * 2;
     const LdsByte* tile = buffer(values, n - 1);
-    return {Values::read(tile, v_read, step, t), Values::read(tile, v_read, step, t + 1)};
+    return {Values::read(tile, v_read, kStepOfValues<2 * i>, 2 * i % kTilesO),
+            Values::read(tile, v_read, kStepOfValues<2 * i + 1>, (2 * i + 1) % kTilesO)};
   }
 
   template <int i>
@@ -221,8 +227,8 @@ class Pingpong {
 
   template <int i>
   __device__ void multiply_values(const Pair& a) {
-    constexpr int step = kStepOfValues<i>, t = i % (kTilesO / 2) * 2;
-    multiply_pair<T>(a, probabilities[step], o[t], o[t + 1]);
+    multiply_two<T>(a, probabilities[kStepOfValues<2 * i>], probabilities[kStepOfValues<2 * i + 1>],
+                    o[2 * i % kTilesO], o[(2 * i + 1) % kTilesO]);
   }
 
   template <int i>
@@ -379,7 +385,7 @@ class Pingpong {
     uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
                     work.head * p.o_strides.nhead +
                     (work.first_q + work.tile * kPingpongTileM) * p.o_strides.row;
-    Dwords4 chunks[kSteps];
+    Dwords4 chunks[kHdim / 16] = {};
     _Pragma("unroll") for (int i = 0; i < kSteps; ++i) {
       _Pragma("unroll") for (int j = 0; j < 4; ++j) {
         const float low = o[i / 2][i % 2 * 8 + j * 2] * factor,
@@ -415,7 +421,7 @@ class Pingpong {
   Alibi alibi;
   Softmax<T, kTilesS, kTilesO> rows;
   Mover mover;
-  Dwords4 q[kSteps];
+  Dwords4 q[kHdim / 16];
   Float16 s[kTilesS], o[kTilesO];
   Dwords4 probabilities[kStepsO];
   Pair ring[kRing];
@@ -430,8 +436,8 @@ struct PingpongFacts {
 
 // FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dim of the tile, mask, mover, score): a kernel and its facts.
 #define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim, mask, mover, score)                               \
-  using entry##_type =                                                                                \
-      fmha::Pingpong<fmha::type, hdim, mask, fmha::mover<hdim>, fmha::PingpongScore::score>;          \
+  using entry##_type = fmha::Pingpong<fmha::type, hdim, mask, fmha::mover<fmha::kPingpongHdim<hdim>>, \
+                                      fmha::PingpongScore::score>;                                    \
   extern "C" __device__ __attribute__((used, visibility("protected")))                                \
   const fmha::PingpongFacts entry##_facts = {                                                         \
       fmha::kPingpongTileM, entry##_type::kTileN, hdim, hdim, fmha::kPingpongBlock, 1};               \

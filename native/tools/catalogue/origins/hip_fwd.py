@@ -11,7 +11,7 @@ from family_fwd import FwdRow, Origin
 
 _KEY_TILE_BYTES = 16384
 _KEYS_OF_GFX950 = 128
-_HDIMS = (64, 128)
+_HDIMS = (64, 96, 128)
 _ARCHS = ("gfx942", "gfx950")
 
 
@@ -30,7 +30,7 @@ class HipFwdTile(OneHeadDim):
     @property
     def tile_n(self) -> int:
         """Keys of a step, of gfx942."""
-        return _KEY_TILE_BYTES // (2 * self.hdim)
+        return _KEY_TILE_BYTES // (2 * (64 if self.hdim <= 64 else 128))
 
 
 class HipFwd(Origin):
