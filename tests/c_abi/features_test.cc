@@ -174,9 +174,11 @@ TEST_CASE("alibi") {
             "alibi_slopes = 0x60000000002: expected an address aligned to 4 bytes");
   CHECK_BAD(with_alibi(), p.alibi_stride_batch = -4, FMHA_INVALID_ARGUMENT,
             "alibi_stride_batch = -4: expected 0");
-  CHECK_BAD(with_alibi(), p.alibi_stride_batch = int64_t{1} << 31, FMHA_UNSUPPORTED, "alibi_stride_batch");
-  CHECK_GOOD(with_alibi(), p.alibi_stride_batch = (INT32_MAX - 4) / 2);
-  CHECK_BAD(with_alibi(), p.alibi_stride_batch = (INT32_MAX - 4) / 2 + 1, FMHA_UNSUPPORTED,
+  CHECK_BAD(with_alibi(), (p.alibi_stride_batch = int64_t{1} << 31, p.p_drop = 0.5F), FMHA_UNSUPPORTED,
+            "alibi_stride_batch");
+  CHECK_GOOD(with_alibi(), p.alibi_stride_batch = int64_t{1} << 31);  // our own kernel counts in 64 bits
+  CHECK_GOOD(with_alibi(), p.alibi_stride_batch = (INT32_MAX - 4) / 2, p.p_drop = 0.5F);
+  CHECK_BAD(with_alibi(), (p.alibi_stride_batch = (INT32_MAX - 4) / 2 + 1, p.p_drop = 0.5F), FMHA_UNSUPPORTED,
             "alibi_stride_batch = 1073741822: for this batch kernels take at most 1073741821");
   CHECK_BAD(with_alibi(), p.lse.data = at<float>(6, 28), FMHA_INVALID_ARGUMENT,
             "lse is written but overlaps alibi_slopes");

@@ -92,11 +92,11 @@ TEST_CASE("strides") {
   CHECK_BAD(p.k.stride_seqlen = 132, FMHA_INVALID_ARGUMENT,
             "k.stride_seqlen = 132: expected a multiple of 8");
   CHECK_BAD(p.k.stride_seqlen = int64_t{1} << 31, FMHA_UNSUPPORTED, "k.stride_seqlen = 2147483648");
-  CHECK_BAD((p.k.stride_batch = int64_t{1} << 31, p.softcap = 1), FMHA_UNSUPPORTED,
+  CHECK_BAD((p.k.stride_batch = int64_t{1} << 31, p.p_drop = 0.5F), FMHA_UNSUPPORTED,
             "k.stride_batch = 2147483648");
-  CHECK_GOOD(p.k.stride_batch = int64_t{1} << 31);  // our own kernel counts in 64 bits
+  CHECK_GOOD(p.k.stride_batch = int64_t{1} << 31, p.softcap = 1);  // our own kernel counts in 64 bits
   CHECK_BAD(p.lse.stride_head = -1, FMHA_INVALID_ARGUMENT, "lse.stride_head = -1");
-  CHECK_BAD((p.lse.stride_batch = int64_t{1} << 31, p.softcap = 1), FMHA_UNSUPPORTED, "lse.stride_batch");
+  CHECK_BAD((p.lse.stride_batch = int64_t{1} << 31, p.p_drop = 0.5F), FMHA_UNSUPPORTED, "lse.stride_batch");
   CHECK_GOOD(p.lse.stride_head = 101, p.lse.stride_batch = 1001);
   CHECK_GOOD(p.k.stride_batch = 0, p.k.stride_head = 0,
              p.k.stride_seqlen = 0);  // repeated elements are fine to read

@@ -28,8 +28,11 @@ struct Outcome {
 // The last launch's, without what lies between the fields of a struct: nobody writes or reads it.
 std::vector<unsigned char> arguments() {
   using Args = fmha::PingpongParams;
+  using ScoreArgs = fmha::PingpongScoreParams;
   std::vector<unsigned char> bytes(hip()->arguments, hip()->arguments + hip()->argument_bytes);
-  if (std::strstr(hip()->function_name, "_pingpong") == nullptr || bytes.size() != sizeof(Args)) return bytes;
+  const bool scored = bytes.size() == sizeof(ScoreArgs);
+  if (std::strstr(hip()->function_name, "_pingpong") == nullptr || !(scored || bytes.size() == sizeof(Args)))
+    return bytes;
   constexpr size_t kEnd = offsetof(fmha::PingpongStrides, row) + sizeof(fmha::PingpongStrides::row);
   for (const size_t strides : {offsetof(Args, q_strides), offsetof(Args, k_strides),
                                offsetof(Args, v_strides), offsetof(Args, o_strides)}) {
@@ -39,6 +42,8 @@ std::vector<unsigned char> arguments() {
   std::memset(&bytes[kScaleEnd], 0, offsetof(Args, parts) - kScaleEnd);
   constexpr size_t kTileEnd = offsetof(Args, parts.first_tile) + sizeof(int32_t);
   std::memset(&bytes[kTileEnd], 0, sizeof(Args) - kTileEnd);
+  constexpr size_t kCapEnd = offsetof(ScoreArgs, cap) + sizeof(fmha::PingpongCap);
+  if (scored) std::memset(&bytes[kCapEnd], 0, sizeof(ScoreArgs) - kCapEnd);
   return bytes;
 }
 

@@ -61,4 +61,21 @@ struct PingpongParams {
   PingpongParts parts;
 };
 
+// The score of a product s of q and k is outer * (1 - 2 / (2^(inner * s) + 1)), in units of log2. If |s| is at
+// most `nearly_line`, that is s * (c0 + c1 s^2 + c2 s^4) to a few times 2^-24 of the cap; c2 is above 0.
+struct PingpongCap {
+  float nearly_line;  // below 0: no s is small enough
+  float c0, c1, c2;
+  float inner, outer;
+};
+
+// The arguments of instances with ALiBi or a softcap.
+struct PingpongScoreParams {
+  PingpongParams plain;
+  const float* alibi;   // ALiBi: a slope for each query head
+  int64_t alibi_batch;  // in elements
+  float per_scale;      // ALiBi: 1 / softmax_scale
+  PingpongCap cap;      // softcap
+};
+
 }  // namespace fmha

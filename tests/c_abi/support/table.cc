@@ -228,6 +228,8 @@ extern const Kernel kKernels[] = {
     of_arch(Arch::kGfx90a, fp16("fp16_d64_pad_90a", 64, false, true)),
     // gfx950: one whose keys can be divided, without what merges the parts.
     of_arch(Arch::kGfx950, pingpong("bf16_d128_pad_pingpong")),
+    of_arch(Arch::kGfx950, with(pingpong("bf16_d128_pad_alibi_pingpong"), Bias::kAlibi, false, false)),
+    of_arch(Arch::kGfx950, with(pingpong("bf16_d128_pad_softcap_pingpong"), Bias::kNone, true, false)),
     // Backward, out of order.
     bwd("bwd_fp16_d128", DType::kFp16, 128, false, false),
     bwd("bwd_fp16_d64", DType::kFp16, 64, false, false),

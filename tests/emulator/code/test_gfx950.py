@@ -150,6 +150,7 @@ def test_prebuilt_kernels_decode(path: Path) -> None:
     [
         ("test_pingpong.py",),
         ("test_pingpong_error.py",),
+        ("test_pingpong_scores.py",),
         ("test_prebuilt.py",),
         ("test_prebuilt_backward.py",),
     ],

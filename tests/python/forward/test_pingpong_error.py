@@ -22,7 +22,9 @@ Float64 = npt.NDArray[np.float64]
 OURS = [row for row in rows() if row["pipeline"] == "pingpong" and row["arch"] == this_arch()]
 NAMES = {"bf16": "bfloat16", "fp16": "float16"}
 N = 512
+ROWS = np.arange(N)
 MARGIN = 1.02
+CAP = 5.0  # some scores lie where it is nearly a line, and some do not
 pytestmark = pytest.mark.skipif(not OURS, reason="this build has none")
 
 
@@ -44,6 +46,10 @@ def _attention(case: Case, inputs: list[Any], block: int, p_dtype: npt.DTypeLike
     """O as (1, N, nhead, hdim) in float64, but for P. A block's P is rounded beside the maximum so far, 1."""
     q, k, v = (x[0].astype(np.float64).transpose(1, 0, 2) for x in inputs)
     scores = q @ k.transpose(0, 2, 1) * case.hdim**-0.5
+    if case.softcap:
+        scores = case.softcap * np.tanh(scores / case.softcap)
+    if case.alibi:
+        scores -= case.slopes().astype(np.float64).reshape(-1, 1, 1) * np.abs(np.subtract.outer(ROWS, ROWS))
     if case.causal:
         scores[:, ~np.tri(N, dtype=np.bool_)] = -np.inf
     most, total, o = np.full((*q.shape[:2], 1), -np.inf), np.zeros(()), np.zeros(())
@@ -68,6 +74,7 @@ def test_error(row: Row, kind: str) -> None:
     case = Case(
         batch=1, seqlen_q=N, seqlen_k=N, nhead_k=4, ratio=1, hdim=hdim, dtype=NAMES[row["dtype"]],
         causal=row["mask"], seed=7 + hdim + N, varlen=Varlen((N,), (N,)) if row["group"] else None,
+        alibi=1 if row["bias"] == "alibi" else 0, softcap=CAP if row["softcap"] else 0.0,
     )  # fmt: skip
     inputs = _inputs(case, kind)
     placement = Placement(forced(case, row["name"]), inputs)

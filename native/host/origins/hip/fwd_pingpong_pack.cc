@@ -9,6 +9,7 @@
 
 #include "args/fwd_pingpong.h"
 #include "divide.h"
+#include "origins/limits.h"
 
 namespace fmha::hip_fwd {
 namespace {
@@ -19,14 +20,56 @@ constexpr int64_t kCachedBytes = int64_t{128} << 20;  // half an MI300X's Infini
 constexpr int64_t kMostTileBytes = int64_t{1} << 31;  // of the rows of a tile, gaps included
 constexpr int64_t kUnlimited = int64_t{1} << 30;      // of a window's side
 
+// The kernels multiply slopes of ALiBi by 1 / softmax_scale, which is a float32.
+constexpr float kLeastScaleOfAlibi = 1e-30F;
+
 bool features_fit(const FwdProblem& p) {
-  return is_plain(p) && (p.dtype == DType::kFp16 || p.dtype == DType::kBf16) && p.o_dtype == p.dtype;
+  if (p.has_bias || (p.has_alibi && p.softcap != 0.0F) || p.dropout.is_on() || p.randval.touched)
+    return false;
+  return p.qk_descale == 1.0F && p.v_descale == 1.0F && p.o_dtype == p.dtype &&
+         (p.dtype == DType::kFp16 || p.dtype == DType::kBf16);
 }
 
 float scale_log2e(const FwdProblem& p) { return p.softmax_scale * std::numbers::log2e_v<float>; }
 
 // As CK's kernels: a factor below zero, or flushed to zero, would give infinities and NaNs.
 bool scale_fits(const FwdProblem& p) { return p.softmax_scale >= FLT_MIN && !std::isinf(scale_log2e(p)); }
+
+// The argument of tanh's exponential has a factor of 2 log2(e) softmax_scale / softcap, which is a float32.
+bool cap_fits(const FwdProblem& p, Refusal& why) {
+  if (p.softcap == 0.0F) return true;
+  if (!origins::softcap_fits("", p, why)) return false;
+  if (!std::isinf(2 * (scale_log2e(p) / p.softcap))) return true;
+  return why.because(FMHA_UNSUPPORTED,
+                     "softcap = %g: kernels of \"pingpong\" take softmax_scale / softcap below 1e38",
+                     double{p.softcap});
+}
+
+bool alibi_fits(const FwdProblem& p, Refusal& why) {
+  if (!p.has_alibi || p.softmax_scale >= kLeastScaleOfAlibi) return true;
+  return why.because(FMHA_UNSUPPORTED,
+                     "softmax_scale = %g with alibi_slopes: kernels of \"pingpong\" take 1e-30 or more",
+                     double{p.softmax_scale});
+}
+
+// tanh(x) is x (c0 + c1 x^2 + c2 x^4) up to this |x|, to 2.9 * 2^-24: a fit of the least largest error.
+constexpr double kNearlyLine = 0.3, kC0 = 0.99999601, kC1 = -0.3329748, kC2 = 0.12522591;
+
+PingpongCap cap_of(const FwdProblem& p) {
+  if (p.softcap == 0.0F) return {};
+  const double scale = scale_log2e(p), x = double{p.softmax_scale} / p.softcap;
+  const double c1 = kC1 * scale * x * x, c2 = kC2 * scale * x * x * x * x;
+  const bool has_line = c2 >= FLT_MIN && c2 <= 1e30;
+  const auto number = [has_line](double value) { return has_line ? static_cast<float>(value) : 0.0F; };
+  return {
+      .nearly_line = has_line ? static_cast<float>(kNearlyLine / x) : -1.0F,
+      .c0 = number(kC0 * scale),
+      .c1 = number(c1),
+      .c2 = number(c2),
+      .inner = static_cast<float>(2 * std::numbers::log2e * x),
+      .outer = p.softcap * std::numbers::log2e_v<float>,
+  };
+}
 
 // Heads of all batches, and how many parts of them there are.
 int64_t heads(const FwdProblem& p) { return p.nhead_q * p.batch; }
@@ -124,15 +167,27 @@ void add_launch(const Kernel& kernel, const FwdProblem& p, int64_t tiles, const 
                 Plan& plan) {
   const bool heads_first = wants_heads_first(p);
   const Grid grid = grid_of(p, tiles, heads_first);
-  auto* params = new (plan.add_launch<PingpongParams>(kernel, grid)) PingpongParams(fwd_params(p));
-  params->heads_first = heads_first ? 1 : 0;
-  params->parts = divided;
+  PingpongParams plain = fwd_params(p);
+  plain.heads_first = heads_first ? 1 : 0;
+  plain.parts = divided;
+  if (kernel.fwd.bias == Bias::kNone && !kernel.fwd.softcap) {
+    new (plan.add_launch<PingpongParams>(kernel, grid)) PingpongParams(plain);
+    return;
+  }
+  new (plan.add_launch<PingpongScoreParams>(kernel, grid)) PingpongScoreParams{
+      .plain = plain,
+      .alibi = p.alibi_slopes,
+      .alibi_batch = p.alibi_stride_batch,
+      .per_scale = 1 / p.softmax_scale,
+      .cap = cap_of(p),
+  };
 }
 
 }  // namespace
 
 bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
   if (!features_fit(p)) return false;
+  if (!cap_fits(p, why) || !alibi_fits(p, why)) return false;
   const bool tensors_fit = tensor_fits(p.q) && tensor_fits(p.k) && tensor_fits(p.v) && tensor_fits(p.o);
   if (scale_fits(p) && lengths_fit(p) && tensors_fit) return true;
   return why.because(

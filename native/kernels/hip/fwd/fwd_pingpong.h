@@ -48,6 +48,7 @@
 
 #include "args/fwd_pingpong.h"
 #include "hip/common/pingpong_parts.h"
+#include "hip/fwd/fwd_pingpong_scores.h"
 #include "hip/fwd/fwd_pingpong_softmax.h"
 #include "hip/fwd/fwd_work.h"
 #if defined(__gfx950__)
@@ -63,13 +64,18 @@ inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
 inline constexpr int kPingpongRows = 32;  // of a wave
 inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
 
-template <typename T, int kHdim, bool kMask, typename Mover>
+// The head dim of rows in LDS for one of the tile: dims behind the tile's are zeros that nobody multiplies.
+template <int kDims>
+inline constexpr int kPingpongHdim = kDims <= 64 ? 64 : 128;
+
+template <typename T, int kDims, bool kMask, typename Mover, PingpongScore kScore>
 class Pingpong {
+  static constexpr int kHdim = kPingpongHdim<kDims>;
   using Keys = KeyTile<kHdim>;
   using Values = ValueTile<kHdim>;
-  static constexpr int kSteps = kHdim / 16;         // of two products each, of S
+  static constexpr int kSteps = kDims / 16;         // of two products each, of S
   static constexpr int kTilesS = Keys::kKeys / 32;  // 2 or 4
-  static constexpr int kTilesO = kHdim / 32;
+  static constexpr int kTilesO = kDims / 32;
   static constexpr int kStepsO = Keys::kKeys / 16;  // of two products each, of O
   static constexpr int kTileBytes = Keys::kBytes;
   // Steps of a phase: pairs of operands, each read kAhead steps ahead.
@@ -78,10 +84,11 @@ class Pingpong {
 
  public:
   static constexpr int kTileN = Keys::kKeys;
+  using Params = PingpongParamsOf<kScore>::Type;
 
   __device__ static void run() {
     __shared__ __attribute__((aligned(256))) uint8_t lds[4 * kTileBytes];
-    Pingpong d(*reinterpret_cast<const PingpongParams*>(__builtin_amdgcn_kernarg_segment_ptr()),
+    Pingpong d(*reinterpret_cast<const Params*>(__builtin_amdgcn_kernarg_segment_ptr()),
                (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
     if (!d.work.find(d.p, kTileN, kMask)) return;
     d.begin();
@@ -90,8 +97,8 @@ class Pingpong {
   }
 
  private:
-  __device__ Pingpong(const PingpongParams& params, LdsByte* lds)
-      : p(params), keys(lds), values(lds + 2 * kTileBytes) {}
+  __device__ Pingpong(const Params& params, LdsByte* lds)
+      : all(params), p(plain_of(params)), keys(lds), values(lds + 2 * kTileBytes) {}
 
   // ---- The beginning.
 
@@ -110,6 +117,7 @@ class Pingpong {
     k_read = Keys::place(place_of_row(lane % 32), half);
     v_read = Values::begin(lane);
     find_edges();
+    if constexpr (kScore == PingpongScore::kAlibi) alibi.begin(all, work.batch, work.head);
     rows.begin();
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] = Float16{};
   }
@@ -198,14 +206,15 @@ class Pingpong {
   // ---- The phase of products. Its operands are read in pairs, those of V first: the half of V that group 1
   // stores is complete before group 0's barrier.
 
-  template <int i>
-  static constexpr int kStepOfValues = (i / (kTilesO / 2) + kStepsO / 2) % kStepsO;
+  // Operand j of V: all tiles of a step lie together.
+  template <int j>
+  static constexpr int kStepOfValues = (j / kTilesO + kStepsO / 2) % kStepsO;
 
   template <int i>
   __device__ Pair read_values(int n) const {
-    constexpr int step = kStepOfValues<i>, t = i % (kTilesO / 2) * 2;
     const LdsByte* tile = buffer(values, n - 1);
-    return {Values::read(tile, v_read, step, t), Values::read(tile, v_read, step, t + 1)};
+    return {Values::read(tile, v_read, kStepOfValues<2 * i>, 2 * i % kTilesO),
+            Values::read(tile, v_read, kStepOfValues<2 * i + 1>, (2 * i + 1) % kTilesO)};
   }
 
   template <int i>
@@ -218,8 +227,8 @@ class Pingpong {
 
   template <int i>
   __device__ void multiply_values(const Pair& a) {
-    constexpr int step = kStepOfValues<i>, t = i % (kTilesO / 2) * 2;
-    multiply_pair<T>(a, probabilities[step], o[t], o[t + 1]);
+    multiply_two<T>(a, probabilities[kStepOfValues<2 * i>], probabilities[kStepOfValues<2 * i + 1>],
+                    o[2 * i % kTilesO], o[(2 * i + 1) % kTilesO]);
   }
 
   template <int i>
@@ -290,14 +299,29 @@ class Pingpong {
   // The softmax of block n; tiles of `next` are moved.
   __device__ void softmax(int n, int next) {
     if constexpr (!Mover::kMovesBetween) mover.move(*this, next);
+    const auto scores = shape(work.first_block + n);
     hide(work.first_block + n);
-    rows.run(s, p.scale, probabilities, o, [&](int i) {
+    rows.run(s, scores, probabilities, o, [&](int i) {
       if constexpr (Mover::kMovesBetween) mover.move_some(*this, next, i);
     });
   }
   __device__ void first_softmax() {
+    const auto scores = shape(work.first_block);
     hide(work.first_block);
-    rows.run_first(s, p.scale, probabilities);
+    rows.run_first(s, scores, probabilities);
+  }
+
+  // Tells what the products of a block are as scores, some of which are changed.
+  __device__ auto shape(int block) {
+    if constexpr (kScore == PingpongScore::kAlibi) {
+      const int first = block * kTileN,
+                own = work.diagonal + work.tile * kPingpongTileM + wave * kPingpongRows;
+      return alibi.shape(s, p.scale, first, own, row + work.diagonal - first - half * 8);
+    } else if constexpr (kScore == PingpongScore::kSoftcap) {
+      return cap_scores(s, all.cap);
+    } else {
+      return PlainScores{p.scale};
+    }
   }
 
   // Hides keys that the lane's row does not see.
@@ -318,8 +342,7 @@ class Pingpong {
   __device__ void hide_if(Hidden hidden) {
     _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) {
       _Pragma("unroll") for (int i = 0; i < 16; ++i) {
-        const int key = t * 32 + (i & 8) * 2 + (i & 7);
-        s[t][i] = hidden(key) ? -__builtin_inff() : s[t][i];
+        s[t][i] = hidden(key_of_element(t, i)) ? -__builtin_inff() : s[t][i];
       }
     }
   }
@@ -362,7 +385,7 @@ class Pingpong {
     uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
                     work.head * p.o_strides.nhead +
                     (work.first_q + work.tile * kPingpongTileM) * p.o_strides.row;
-    Dwords4 chunks[kSteps];
+    Dwords4 chunks[kHdim / 16] = {};
     _Pragma("unroll") for (int i = 0; i < kSteps; ++i) {
       _Pragma("unroll") for (int j = 0; j < 4; ++j) {
         const float low = o[i / 2][i % 2 * 8 + j * 2] * factor,
@@ -384,6 +407,7 @@ class Pingpong {
     return first + (group != 0 ? of_group % 2 : of_group) * WaveRows<kHdim>::kBytes;
   }
 
+  const Params& all;
   const PingpongParams& p;
   LdsByte* keys;
   LdsByte* values;
@@ -394,9 +418,10 @@ class Pingpong {
   int k_read, v_read;
   int whole_first, end_of_keys;
   uint32_t whole_blocks;
+  Alibi alibi;
   Softmax<T, kTilesS, kTilesO> rows;
   Mover mover;
-  Dwords4 q[kSteps];
+  Dwords4 q[kHdim / 16];
   Float16 s[kTilesS], o[kTilesO];
   Dwords4 probabilities[kStepsO];
   Pair ring[kRing];
@@ -409,12 +434,13 @@ struct PingpongFacts {
 
 }  // namespace fmha
 
-// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dim of the tile, mask, mover): one kernel and its facts.
-#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim, mask, mover)                                      \
-  using entry##_type = fmha::Pingpong<fmha::type, hdim, mask, fmha::mover<hdim>>;                     \
+// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dim of the tile, mask, mover, score): a kernel and its facts.
+#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim, mask, mover, score)                               \
+  using entry##_type = fmha::Pingpong<fmha::type, hdim, mask, fmha::mover<fmha::kPingpongHdim<hdim>>, \
+                                      fmha::PingpongScore::score>;                                    \
   extern "C" __device__ __attribute__((used, visibility("protected")))                                \
   const fmha::PingpongFacts entry##_facts = {                                                         \
       fmha::kPingpongTileM, entry##_type::kTileN, hdim, hdim, fmha::kPingpongBlock, 1};               \
-  extern "C" __global__ __launch_bounds__(fmha::kPingpongBlock, 2) void entry(fmha::PingpongParams) { \
+  extern "C" __global__ __launch_bounds__(fmha::kPingpongBlock, 2) void entry(entry##_type::Params) { \
     entry##_type::run();                                                                              \
   }

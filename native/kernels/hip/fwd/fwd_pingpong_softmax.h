@@ -11,6 +11,7 @@
 #include <hip/hip_runtime.h>
 
 #include "hip/common/pingpong_parts.h"
+#include "hip/fwd/fwd_pingpong_scores.h"
 
 namespace fmha {
 
@@ -48,21 +49,22 @@ class Softmax {
     sum = 0;
   }
 
-  // P of the first block's scores: there is no O to rescale.
-  __device__ void run_first(const Float16 (&s)[kTilesS], float scale, Dwords4 (&p)[2 * kTilesS]) {
+  // P of the first block's scores (hip/fwd/fwd_pingpong_scores.h): there is no O to rescale.
+  template <typename Scores>
+  __device__ void run_first(const Float16 (&s)[kTilesS], const Scores& scores, Dwords4 (&p)[2 * kTilesS]) {
     constexpr auto kNothing = [](int) {};
-    reference = limit = highest(maximum(s, kNothing) * scale, reference);
-    fill(s, scale, p, kNothing);
+    reference = limit = highest(scores.exponent(maximum(s, kNothing)), reference);
+    fill(s, scores, p, kNothing);
   }
 
   // P of a later block's scores. O is rescaled if need be. `meanwhile` is called now and then, with the
   // number of the call: first kTilesS times, then four times as often.
-  template <typename Meanwhile>
-  __device__ void run(const Float16 (&s)[kTilesS], float scale, Dwords4 (&p)[2 * kTilesS],
+  template <typename Scores, typename Meanwhile>
+  __device__ void run(const Float16 (&s)[kTilesS], const Scores& scores, Dwords4 (&p)[2 * kTilesS],
                       Float16 (&o)[kTilesO], Meanwhile meanwhile) {
-    const float most = maximum(s, meanwhile) * scale;
+    const float most = scores.exponent(maximum(s, meanwhile));
     if (any_lane(most > limit) && must_raise(most)) raise(most, o);
-    fill(s, scale, p, meanwhile);
+    fill(s, scores, p, meanwhile);
   }
 
   __device__ Result result() const {
@@ -77,10 +79,6 @@ class Softmax {
  private:
   // P above which a new maximum is the reference: this share of the sum of the lane's half, and this number.
   static constexpr float kShare = 1.0F / 8, kMost = 256;
-
-  struct Four {
-    float x0, x1, x2, x3;
-  };
 
   template <typename Meanwhile>
   __device__ static float maximum(const Float16 (&s)[kTilesS], Meanwhile meanwhile) {
@@ -145,36 +143,35 @@ class Softmax {
   // Four at a time, in steps: arguments of the next four, exponentials of these, sums and P of those before,
   // so that no instruction waits for the one in front of it. Steps are no loop, of which the compiler would
   // move all sums to the end.
-  template <typename Meanwhile>
-  __device__ void fill(const Float16 (&s)[kTilesS], float scale, Dwords4 (&p)[2 * kTilesS],
+  template <typename Scores, typename Meanwhile>
+  __device__ void fill(const Float16 (&s)[kTilesS], const Scores& scores, Dwords4 (&p)[2 * kTilesS],
                        Meanwhile meanwhile) {
-    Filling f = {argue<0>(s, scale), {}, {}};
-    fill_from<0>(f, s, scale, p, meanwhile);
+    Filling f = {argue<0>(s, scores), {}, {}};
+    fill_from<0>(f, s, scores, p, meanwhile);
     finish<kSteps - 1>(f, p);
     sum += (f.sums.x0 + f.sums.x1) + (f.sums.x2 + f.sums.x3);
   }
 
-  template <int step, typename Meanwhile>
-  __device__ void fill_from(Filling& f, const Float16 (&s)[kTilesS], float scale, Dwords4 (&p)[2 * kTilesS],
-                            Meanwhile meanwhile) {
+  template <int step, typename Scores, typename Meanwhile>
+  __device__ void fill_from(Filling& f, const Float16 (&s)[kTilesS], const Scores& scores,
+                            Dwords4 (&p)[2 * kTilesS], Meanwhile meanwhile) {
     if constexpr (step < kSteps) {
       meanwhile(kTilesS + step);
       const Four next = {power(f.arguments.x0), power(f.arguments.x1), power(f.arguments.x2),
                          power(f.arguments.x3)};
-      if constexpr (step + 1 < kSteps) f.arguments = argue<step + 1>(s, scale);
+      if constexpr (step + 1 < kSteps) f.arguments = argue<step + 1>(s, scores);
       if constexpr (step > 0) finish<step - 1>(f, p);
       f.powers = next;
       in_order();
-      fill_from<step + 1>(f, s, scale, p, meanwhile);
+      fill_from<step + 1>(f, s, scores, p, meanwhile);
     }
   }
 
-  template <int step>
-  __device__ Four argue(const Float16 (&s)[kTilesS], float scale) const {
+  template <int step, typename Scores>
+  __device__ Four argue(const Float16 (&s)[kTilesS], const Scores& scores) const {
     const Float16& of = s[step / 4];
     constexpr int i = step % 4 * 4;
-    return {__builtin_fmaf(of[i], scale, -reference), __builtin_fmaf(of[i + 1], scale, -reference),
-            __builtin_fmaf(of[i + 2], scale, -reference), __builtin_fmaf(of[i + 3], scale, -reference)};
+    return scores.arguments({of[i], of[i + 1], of[i + 2], of[i + 3]}, reference);
   }
 
   template <int step>

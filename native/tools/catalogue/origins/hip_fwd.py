@@ -11,7 +11,7 @@ from family_fwd import FwdRow, Origin
 
 _KEY_TILE_BYTES = 16384
 _KEYS_OF_GFX950 = 128
-_HDIMS = (64, 128)
+_HDIMS = (64, 96, 128)
 _ARCHS = ("gfx942", "gfx950")
 
 
@@ -30,7 +30,7 @@ class HipFwdTile(OneHeadDim):
     @property
     def tile_n(self) -> int:
         """Keys of a step, of gfx942."""
-        return _KEY_TILE_BYTES // (2 * self.hdim)
+        return _KEY_TILE_BYTES // (2 * (64 if self.hdim <= 64 else 128))
 
 
 class HipFwd(Origin):
@@ -52,11 +52,11 @@ class HipFwd(Origin):
     def why_not(self, row: FwdRow, tile: HipFwdTile) -> str | None:
         if tile.k_dma and row.arch == "gfx950":
             return "k_dma is of gfx942: of gfx950 all loads are by DMA"
-        plain = not (row.softcap or row.dropout) and row.bias == "none" and row.pad
-        if plain and row.arch in _ARCHS and row.dtype in ("fp16", "bf16"):
+        one_score = row.bias == "none" or (row.bias == "alibi" and not row.softcap)
+        if one_score and not row.dropout and row.pad and row.arch in _ARCHS and row.dtype in ("fp16", "bf16"):
             return None
         return (
-            "pingpong has neither bias, softcap nor dropout, takes any length, "
+            "pingpong has ALiBi or softcap, but neither bias nor dropout, takes any length, "
             "and fp16 and bf16 of gfx942 and gfx950"
         )
 
@@ -64,4 +64,5 @@ class HipFwd(Origin):
         """Return the line that native/kernels/hip/fwd/fwd_pingpong.h makes a kernel of."""
         type_name, mask = row.dtype.capitalize(), str(row.mask).lower()
         mover = "DmaMover" if tile.k_dma else "Mover"
-        return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {type_name}, {tile.hdim}, {mask}, {mover})"
+        score = "kAlibi" if row.bias == "alibi" else "kSoftcap" if row.softcap else "kPlain"
+        return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {type_name}, {tile.hdim}, {mask}, {mover}, {score})"
