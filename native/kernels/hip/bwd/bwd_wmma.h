@@ -10,19 +10,29 @@
 // each has 64 of the head dim. With tiles of kWalk walked rows:
 //
 //   phase       own rows                 walked rows             result              WMMA of 16 own, 32
-//   walked rows barriers                             registers to LDS, as
-//                                        rows and turned
+//   barrier                              the tile is in LDS as rows
+//   turned                               registers to LDS, turned
 //   S, dP       LDS (d64: registers)     LDS, rows               8 elements a lane   kHdim / 4
 //   sharing                                                   d256: S and dP of four waves, added up in LDS
-//   loads                                the next tile
-//   P, dS                                                        in registers
+//   P, dS                                early waves             in registers
+//   barrier                              the tile is in LDS turned
+//   P, dS                                late waves              in registers
 //   dK, dV      P, dS                    LDS, turned             sums in registers   kHdim / 4
 //   or dQ       dS                       LDS, turned             sums in registers   kHdim / 8
+//
+// The next tile is loaded and stored as rows when registers and LDS are free (kLoadsFirst). Early waves are
+// half of a workgroup. A SIMD has one of each half, and one makes P and dS while the other multiplies. At
+// head dim 64 two workgroups do that for each other: a tile comes to LDS at once, between two barriers.
 //
 // The own rows are columns of b's operand, so that a lane's elements of S are of one own row and eight walked
 // ones, which is what the last products take of P and dS (operand_of). Own rows of head dim 128 stay in LDS:
 // b's operands have every element twice but on gfx12, and 128 registers of K and V beside 128 of dK and dV
-// are too many. A lane holds LSE and D of one walked row, or two, and the others ask it (ds_bpermute_b32).
+// are too many. A lane holds LSE and D of one walked row, or two, and DPP hands them to its sixteen
+// (row_share). Sums of dP begin with -D, unless dropout hides some of dP first.
+//
+// Where nothing of another wave runs beside a product, an instruction between products waits for one, and so
+// does the LDS read whose address it makes. So all addresses of a phase are made before its products
+// (KeyPlaces).
 //
 //   kHdim   kWalk   LDS       workgroups a unit   registers: sums, own rows, S and dP, on their way
 //   64      64      32 KiB    2                   64, 64 (gfx12: 32), 32, 32
@@ -79,6 +89,14 @@ class BwdWmma {
   static constexpr int kSteps = kDims / 16;
   static constexpr int kRegisters = kWalk / 32;  // of a walked row's number
   static constexpr bool kOwnInLds = kDims > 64;
+  static constexpr bool kDInSums = kParts == 1 && !kFeatures.dropout;  // products that make dP begin with -D
+  static constexpr bool kPlain = !kFeatures.shapes() && !kFeatures.dropout && !kFeatures.dbias;
+  static constexpr WmmaAhead kAheads = wmma_ahead(kOwnInLds, kPlain);
+  // A tile is stored in two parts, each behind a barrier that is there anyway. Else all of it is between two.
+  static constexpr bool kApart = kWalk == kPair * kGroup;
+  static constexpr bool kLoadsFirst = kAheads.loads_first;
+  // Sums of dK and dV take turns; else first comes one, then the other, whose weights take fewer registers.
+  static constexpr bool kTakeTurns = kOwnInLds || !kWholeB;
   using WalkTile = WmmaTile<kWalk, kHdim>;
   using TurnedTile = WmmaTile<kHdim, kWalk>;
   using OwnTile = WmmaTile<kOwn, kHdim>;
@@ -112,15 +130,18 @@ class BwdWmma {
       begin();
       Walk walk = walk_of();
       if (walk.more()) load(walk);
+      if (kApart && walk.more()) store_rows();
       while (walk.more()) {
         lds_barrier();
-        store_rows();
-        a_.store_turned(lds_ + kWalkBytes);
-        if constexpr (kKeys) b_.store_turned(lds_ + 3 * kWalkBytes);
+        if constexpr (!kApart) {
+          store_rows();
+          store_turned();
+        }
         const float lse[2] = {lse_[0], lse_[kRegisters - 1]}, d[2] = {d_[0], d_[kRegisters - 1]};
-        lds_barrier();
+        if constexpr (!kApart) lds_barrier();
         const Walk after = walk.next();
         tile(walk, after, lse, d);
+        if (kApart && !kLoadsFirst && after.more()) store_rows();
         walk = after;
       }
       write_all();
@@ -132,6 +153,11 @@ class BwdWmma {
     __device__ void store_rows() const {
       a_.store_rows(lds_);
       b_.store_rows(lds_ + 2 * kWalkBytes);
+    }
+
+    __device__ void store_turned() const {
+      a_.store_turned(lds_ + kWalkBytes);
+      if constexpr (kKeys) b_.store_turned(lds_ + 3 * kWalkBytes);
     }
 
     // ---- The beginning.
@@ -148,12 +174,12 @@ class BwdWmma {
       walked_rows_ = kKeys ? s_.seqlen_q : s_.seqlen_k;
       begin_window(window_of<kKeys>(p, s_));
       own_begin_ = OwnTile::begin_b(wave / kParts * kGroup, lane_);
-      walk_begin_ = WalkTile::begin_a(lane_);
-      turned_begin_ = TurnedTile::begin_a(lane_);
-      own_a_.load(rows_a<kKeys>(p, s_, head_), p.hdim_q, first_, lane_, lds_ + 4 * kWalkBytes);
-      own_b_.load(rows_b<kKeys>(p, s_, head_), p.hdim_v, first_, lane_, lds_ + 4 * kWalkBytes + kOwnBytes);
-      a_.begin(rows_a<!kKeys>(p, s_, head_).row_bytes, p.hdim_q);
-      b_.begin(rows_b<!kKeys>(p, s_, head_).row_bytes, p.hdim_v);
+      walk_begin_ = WalkTile::begin_a(lane_) + part_ * kDims * 2;
+      turned_begin_ = TurnedTile::begin_a(lane_) + TurnedTile::line(part_ * kDims);
+      own_a_.load(rows_a<T, kKeys>(p, s_, head_), p.hdim_q, first_, lane_, lds_ + 4 * kWalkBytes);
+      own_b_.load(rows_b<T, kKeys>(p, s_, head_), p.hdim_v, first_, lane_, lds_ + 4 * kWalkBytes + kOwnBytes);
+      a_.begin(rows_a<T, !kKeys>(p, s_, head_).row_bytes, p.hdim_q);
+      b_.begin(rows_b<T, !kKeys>(p, s_, head_).row_bytes, p.hdim_v);
       if constexpr (!kKeys) {
         own_lse_ = own_d_ = 0;
         if (row_ < own_rows_) {
@@ -165,6 +191,7 @@ class BwdWmma {
       one_ = unknown_one();
       scale_log2e_ = p.scale * kLog2e;
       _Pragma("unroll") for (int i = 0; i < kRegisters; ++i) lse_[i] = d_[i] = 0;
+      from_head_ = -1;
       sums_a_.clear();
       if constexpr (kKeys) sums_b_.clear();
     }
@@ -180,22 +207,6 @@ class BwdWmma {
       all_ = w.seen_by(first_, min(first_ + kOwn, own_rows_) - 1, walked_rows_);
     }
 
-    template <bool kOfKeys>
-    __device__ static WmmaRows rows_a(const BwdFp32Params& p, const BwdSequence& s, int head) {
-      if constexpr (kOfKeys) return rows_at(p.k, p.k_strides, s, s.first_k, head, s.seqlen_k);
-      return rows_at(p.q, p.q_strides, s, s.first_q, head, s.seqlen_q);
-    }
-    template <bool kOfKeys>
-    __device__ static WmmaRows rows_b(const BwdFp32Params& p, const BwdSequence& s, int head) {
-      if constexpr (kOfKeys) return rows_at(p.v, p.v_strides, s, s.first_k, head, s.seqlen_k);
-      return rows_at(p.dout, p.dout_strides, s, s.first_q, head, s.seqlen_q);
-    }
-    __device__ static WmmaRows rows_at(const void* data, const BwdStrides& strides, const BwdSequence& s,
-                                       int64_t first, int head, int rows) {
-      const T* base = rows_of(typed<T>(data), strides, s, first, head);
-      return {reinterpret_cast<const uint8_t*>(base), static_cast<uint32_t>(strides.row * sizeof(T)), rows};
-    }
-
     // ---- The walk.
 
     __device__ Walk walk_of() const {
@@ -206,17 +217,28 @@ class BwdWmma {
     }
 
     __device__ void load(const Walk& walk) {
-      const BwdFp32Params& p = arguments();
-      a_.load(rows_a<!kKeys>(p, s_, walk.head).from(walk.at, kWalk));
-      b_.load(rows_b<!kKeys>(p, s_, walk.head).from(walk.at, kWalk));
+      if (walk.head != from_head_) begin_head(walk.head);
+      a_.load(from_a_.from(walk.at, kWalk));
+      b_.load(from_b_.from(walk.at, kWalk));
       if constexpr (kKeys) {
-        const float* lse = rows_of(p.lse, p.lse_strides, s_, s_.first_q, walk.head);
-        const float* d = rows_of(p.d, p.d_strides, s_, s_.first_q, walk.head);
+        const int rows = min(walked_rows_ - walk.at, kWalk);
+        const Resource lse = floats(from_lse_ + walk.at, rows), d = floats(from_d_ + walk.at, rows);
+        const int lane = remade(lane_), own = (lane % 16 / 8 * 16 + lane / 16 * 8 + lane % 8) * 4;
         _Pragma("unroll") for (int i = 0; i < kRegisters; ++i) {
-          const int row = min(walk.at + i * 32 + lane_, s_.seqlen_q - 1);
-          lse_[i] = lse[row];
-          d_[i] = d[row];
+          lse_[i] = load_float(lse, own + i * 128);
+          d_[i] = load_float(d, own + i * 128);
         }
+      }
+    }
+    // Its rows, of which the tiles to come are loaded: to find them anew takes 200 scalar instructions.
+    __device__ void begin_head(int head) {
+      const BwdFp32Params& p = arguments();
+      from_head_ = head;
+      from_a_ = rows_a<T, !kKeys>(p, s_, head);
+      from_b_ = rows_b<T, !kKeys>(p, s_, head);
+      if constexpr (kKeys) {
+        from_lse_ = rows_of(p.lse, p.lse_strides, s_, s_.first_q, head);
+        from_d_ = rows_of(p.d, p.d_strides, s_, s_.first_q, head);
       }
     }
 
@@ -226,49 +248,89 @@ class BwdWmma {
     };
 
     __device__ void tile(const Walk& walk, const Walk& after, const float (&lse)[2], const float (&d)[2]) {
+      if constexpr (kApart) return tile_apart(walk, after, lse[0], d[0]);
+      if constexpr (kLoadsFirst) load_next(after);
       _Pragma("unroll") for (int first = 0; first < kWalk; first += kPair * kGroup) {
         const int at = walk.at + first;
-        const bool seen = at < seen_.end && at + kPair * kGroup > seen_.begin;
+        const bool seen = sees(at);
         Weights weights;
         Float8 s[kPair], dp[kPair];
         if (seen) {
-          scores(first / kGroup, s, dp);
+          scores(first / kGroup, d[first / 32], s, dp);
+          weigh_and_round(walk.head, at, lse[first / 32], d[first / 32], s, dp, weights);
         }
-        share(seen, s, dp);
-        if (seen) {
-          weigh(walk.head, at, lse[first / 32], d[first / 32], s, dp);
-          round(s, dp, weights);
-        }
-        if (first == 0 && after.more()) load(after);
+        if (!kLoadsFirst && first == 0) load_next(after);
         if (seen) add(first / kGroup, weights);
       }
     }
+    __device__ bool sees(int at) const { return at < seen_.end && at + kPair * kGroup > seen_.begin; }
+
+    __device__ void tile_apart(const Walk& walk, const Walk& after, float lse, float d) {
+      const bool seen = sees(walk.at), early = wave_ < kWaves / 2;
+      Weights weights;
+      Float8 s[kPair], dp[kPair];
+      store_turned();
+      if constexpr (kLoadsFirst) load_next(after);
+      if (seen) scores(0, d, s, dp);
+      share(seen, s, dp);
+      if (seen && early) weigh_and_round(walk.head, walk.at, lse, d, s, dp, weights);
+      lds_barrier();
+      if constexpr (!kLoadsFirst) {
+        load_next(after);
+      } else if (after.more()) {
+        store_rows();
+      }
+      if (seen && !early) weigh_and_round(walk.head, walk.at, lse, d, s, dp, weights);
+      if (seen) add(0, weights);
+    }
+    __device__ void weigh_and_round(int head, int at, float lse, float d, Float8 (&s)[kPair],
+                                    Float8 (&dp)[kPair], Weights& weights) const {
+      weigh(head, at, lse, d, s, dp);
+      round(s, dp, weights);
+    }
+    __device__ void load_next(const Walk& walk) {
+      if (walk.more()) return load(walk);
+      a_.forget();
+      b_.forget();
+    }
 
     // Products of walked rows from 16 * tile on and the wave's own: element i of lane l is that of walked row
-    // 8 * (l / 16) + i and own row l % 16. The first half of 2 * kSteps steps is of a, the other of b; each
-    // operand is read while the one before is multiplied.
-    __device__ void scores(int tile, Float8 (&s)[kPair], Float8 (&dp)[kPair]) const {
-      _Pragma("unroll") for (int j = 0; j < kPair; ++j) s[j] = dp[j] = Float8{};
-      OperandB own[2];
-      OperandA walked[2];
-      const auto read_own = [&](int step) {
-        own[step % 2] = (step < kSteps ? own_a_ : own_b_).at(remade(own_begin_), step % kSteps);
+    // 8 * (l / 16) + i and own row l % 16. Step by step of 16 dims come two products of a, then two of b,
+    // each pair with the same own rows. Operands are read kAhead products before they are multiplied.
+    __device__ void scores(int tile, float d, Float8 (&s)[kPair], Float8 (&dp)[kPair]) const {
+      constexpr int kProducts = 2 * kPair * kSteps, kAhead = kAheads.scores, kOwnAhead = kAheads.own;
+      OperandB own[kOwnAhead + 1];
+      OperandA walked[kAhead + 1];
+      const AllPlaces places(walk_begin_);
+      const typename Own::Places own_places(own_begin_);
+      const auto read_own = [&](int i) {  // of products from kPair * i on
+        const int step = i / 2;
+        own[i % (kOwnAhead + 1)] = (i % 2 == 0 ? own_a_ : own_b_).at(own_places, step);
       };
       const auto read_walked = [&](int i) {
-        const LdsByte* rows = lds_ + (i / kPair < kSteps ? 0 : 2 * kWalkBytes) + part_ * kDims * 2;
-        walked[i % 2] = WalkTile::read_a(rows, remade(walk_begin_), tile + i % kPair, i / kPair % kSteps);
+        const int step = i / (2 * kPair);
+        walked[i % (kAhead + 1)] = WalkTile::template read_at<OperandA>(
+            lds_ + (i / kPair % 2 == 0 ? 0 : 2 * kWalkBytes), places, tile + i % kPair, step);
       };
-      read_own(0);
-      read_walked(0);
-      _Pragma("unroll") for (int i = 0; i < 2 * kSteps * kPair; ++i) {
-        const int step = i / kPair;
-        if (i + 1 < 2 * kSteps * kPair) read_walked(i + 1);
-        if (i % kPair == 0 && step + 1 < 2 * kSteps) read_own(step + 1);
+      _Pragma("unroll") for (int i = 0; i < kOwnAhead; ++i) read_own(i);
+      _Pragma("unroll") for (int i = 0; i < kAhead; ++i) read_walked(i);
+      begin_scores(d, s, dp);
+      __builtin_amdgcn_sched_barrier(0);
+      _Pragma("unroll") for (int i = 0; i < kProducts; ++i) {
+        if (i + kAhead < kProducts) read_walked(i + kAhead);
+        if (i % kPair == 0 && i / kPair + kOwnAhead < kProducts / kPair) read_own(i / kPair + kOwnAhead);
         __builtin_amdgcn_sched_barrier(0);
-        Float8& sum = step < kSteps ? s[i % kPair] : dp[i % kPair];
-        sum = multiply16<T>(walked[i % 2], own[step % 2], sum);
+        Float8& sum = i / kPair % 2 == 0 ? s[i % kPair] : dp[i % kPair];
+        sum = multiply16<T>(walked[i % (kAhead + 1)], own[i / kPair % (kOwnAhead + 1)], sum);
         __builtin_amdgcn_sched_barrier(0);
       }
+    }
+    __device__ void begin_scores(float d, Float8 (&s)[kPair], Float8 (&dp)[kPair]) const {
+      const float minus_d = kDInSums ? -(kKeys ? d : own_d_) : 0;
+      unrolled<8 * kPair>([&]<int i>() {
+        s[i / 8][i % 8] = 0;
+        dp[i / 8][i % 8] = kKeys && kDInSums ? row_share<i>(minus_d) : minus_d;
+      });
     }
 
     // Adds up what waves of the same rows have of S and dP, all in the same order.
@@ -297,42 +359,32 @@ class BwdWmma {
       return lds_ + wave / 4 * 2 * kWalkBytes + wave % 4 * kToldBytes + i * 512 + remade(lane_) * 16;
     }
 
-    // Returns another lane's x.
-    __device__ static float ask(float x, int from) {
-      return __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(from * 4, __builtin_bit_cast(int, x)));
-    }
-
-    // In place of S and dP, P and dS; `at` is the first of the walked rows, whose LSE and D lanes from 0 on
-    // have.
+    // In place of S and dP, P and dS; `at` is the first of the walked rows, whose LSE and D the lanes have as
+    // lse_ says.
     __device__ void weigh(int head, int at, float lse, float d, Float8 (&s)[kPair],
                           Float8 (&dp)[kPair]) const {
       const int eight = remade(lane_) / 16 * 8;
       const float walked_lse = kKeys ? lse_log2(lse) : 0;
       const BwdScores<T, kFeatures, kKeys> scores(s_, kKeys ? head : head_, lane_, kKeys ? at : first_);
-      _Pragma("unroll") for (int j = 0; j < kPair; ++j) {
-        const int first = at + j * kGroup;
-        [[maybe_unused]] uint32_t kept = 0;
-        if constexpr (kFeatures.dropout) {
-          kept = scores.kept(first, eight, wave_first_, row_);
+      [[maybe_unused]] uint32_t kept = 0;
+      unrolled<8 * kPair>([&]<int n>() {
+        constexpr int j = n / 8, i = n % 8;
+        if constexpr (kFeatures.dropout && i == 0) {
+          kept = scores.kept(at + j * kGroup, eight, wave_first_, row_);
           __builtin_amdgcn_sched_barrier(0);
         }
-        _Pragma("unroll") for (int i = 0; i < 8; ++i) {
-          const int from = j * kGroup + eight + i;
-          float slope = 1;
-          const float x = scores.exponent(s[j][i], at + from, row_, scale_log2e_, slope) -
-                          (kKeys ? ask(walked_lse, from) : own_lse_);
-          const float own_d = kKeys ? ask(d, from) : own_d_;
-          s[j][i] = __builtin_amdgcn_exp2f(x);
-          if constexpr (kFeatures.dropout) {
-            dp[j][i] = s[j][i] * (if_bit(kept, i, dp[j][i]) - own_d) * slope;
-            s[j][i] = if_bit(kept, i, s[j][i]);
-          } else {
-            dp[j][i] = s[j][i] * (dp[j][i] - own_d) * slope;
-          }
-        }
-        __builtin_amdgcn_sched_barrier(0);
-      }
-      if (at < whole_.begin || at + kPair * kGroup > whole_.end) hide(at + eight, s, dp);
+        float slope = 1;
+        const float x = scores.exponent(s[j][i], at + j * kGroup + eight + i, row_, scale_log2e_, slope) -
+                        (kKeys ? row_share<n>(walked_lse) : own_lse_);
+        s[j][i] = __builtin_amdgcn_exp2f(x);
+        float dot = dp[j][i];
+        if constexpr (kFeatures.dropout) dot = if_bit(kept, i, dot);
+        if constexpr (!kDInSums) dot -= kKeys ? row_share<n>(d) : own_d_;
+        dp[j][i] = s[j][i] * dot * slope;
+        if constexpr (kFeatures.dropout) s[j][i] = if_bit(kept, i, s[j][i]);
+        if constexpr (i == 7) __builtin_amdgcn_sched_barrier(0);
+      });
+      if (at < whole_.begin || at + kPair * kGroup > whole_.end) hide(shown_, at + eight, s, dp);
     }
 
     __device__ void round(const Float8 (&s)[kPair], const Float8 (&dp)[kPair], Weights& weights) const {
@@ -344,34 +396,31 @@ class BwdWmma {
       }
     }
 
-    __device__ void hide(int first, Float8 (&s)[kPair], Float8 (&dp)[kPair]) const {
-      const int begin = shown_.begin - first, end = shown_.end - first;
-      _Pragma("unroll") for (int j = 0; j < kPair; ++j) {
-        _Pragma("unroll") for (int i = 0; i < 8; ++i) {
-          const bool hidden = j * kGroup + i < begin || j * kGroup + i >= end;
-          s[j][i] = hidden ? 0 : s[j][i];
-          dp[j][i] = hidden ? 0 : dp[j][i];
-        }
-      }
-    }
-
     // sums += walked rows^T weights, of rows from 16 * tile on.
     __device__ void add(int tile, const Weights& weights) {
-      const int begin = remade(turned_begin_), dims = TurnedTile::line(part_ * kDims);
-      _Pragma("unroll") for (int j = 0; j < kPair; ++j) {
-        add_one(lds_ + kWalkBytes + dims, begin, tile + j, weights.ds[j], sums_a_);
-        if constexpr (kKeys) add_one(lds_ + 3 * kWalkBytes + dims, begin, tile + j, weights.p[j], sums_b_);
-      }
-    }
-
-    __device__ void add_one(const LdsByte* turned, int begin, int tile, Dwords4 weights, Sums& sums) const {
-      const OperandB b = operand_of(weights, lane_ >= 16);
-      OperandA ring[2];
-      ring[0] = TurnedTile::read_a(turned, begin, 0, tile);
-      _Pragma("unroll") for (int t = 0; t < kSteps; ++t) {
-        if (t + 1 < kSteps) ring[(t + 1) % 2] = TurnedTile::read_a(turned, begin, t + 1, tile);
+      constexpr int kSums = kKeys ? 2 : 1, kOfPair = kSteps * kSums, kProducts = kPair * kOfPair;
+      constexpr int kAhead = kAheads.sums, kTurns = kTakeTurns ? kSums : 1;
+      const auto sum_of = [](int i) { return kTakeTurns ? i % kSums : i / kSteps % kSums; };
+      OperandA turned[kAhead + 1];
+      OperandB b[kTurns];
+      const AllPlaces places(turned_begin_);
+      const auto read = [&](int i) {
+        const int rows = tile + i / kOfPair, t = i / kTurns % kSteps;
+        turned[i % (kAhead + 1)] = TurnedTile::template read_at<OperandA>(
+            lds_ + (sum_of(i) == 0 ? kWalkBytes : 3 * kWalkBytes), places, t, rows);
+      };
+      _Pragma("unroll") for (int i = 0; i < kAhead; ++i) read(i);
+      _Pragma("unroll") for (int i = 0; i < kProducts; ++i) {
+        if (i % (kTurns * kSteps) == 0) {
+          _Pragma("unroll") for (int j = 0; j < kTurns; ++j) {
+            const Dwords4& own = (sum_of(i) + j == 0 ? weights.ds : weights.p)[i / kOfPair];
+            b[j] = operand_of(own, lane_ >= 16);
+          }
+        }
+        if (i + kAhead < kProducts) read(i + kAhead);
         __builtin_amdgcn_sched_barrier(0);
-        sums.x[t] = multiply16<T>(ring[t % 2], b, sums.x[t]);
+        Float8& sum = (sum_of(i) == 0 ? sums_a_ : sums_b_).x[i / kTurns % kSteps];
+        sum = multiply16<T>(turned[i % (kAhead + 1)], b[i % kTurns], sum);
         __builtin_amdgcn_sched_barrier(0);
       }
     }
@@ -405,20 +454,8 @@ class BwdWmma {
       E* const base = rows_of(gradient, strides, s_, first, head_) + first_ * strides.row;
       const auto row_bytes = static_cast<uint32_t>(strides.row * sizeof(E));
       const Resource to = resource(base, rows * row_bytes);
-      const uint32_t begin = (row_ - first_) * row_bytes;
-      const bool accumulate = arguments().accumulate != 0;
-      _Pragma("unroll") for (int t = 0; t < kSteps; ++t) {
-        const int dim = part_ * kDims + t * 16 + lane_ / 16 * 8;
-        const uint32_t at = dim < hdim ? begin + dim * sizeof(E) : kNowhere;
-        Float8 x = sums.x[t] * factor;
-        if (accumulate) {
-          const Eight<E> before = load_eight<E>(to, at);
-          _Pragma("unroll") for (int i = 0; i < 8; ++i) {
-            x[i] = __builtin_fmaf(sums.x[t][i], factor, to_float(before.x[i]));
-          }
-        }
-        store_eight<E>(x, to, at);
-      }
+      const int dim = part_ * kDims + lane_ / 16 * 8;
+      write_sums<E>(sums.x, factor, to, (row_ - first_) * row_bytes, dim, hdim);
     }
 
     BwdSequence s_;
@@ -430,8 +467,13 @@ class BwdWmma {
     int own_begin_, walk_begin_, turned_begin_;
     Own own_a_, own_b_;
     TurningMover<kWalk, kHdim, kBlockSize> a_, b_;
-    float own_lse_, own_d_;                  // of queries
-    float lse_[kRegisters], d_[kRegisters];  // of the next tile, row i * 32 + lane
+    float own_lse_, own_d_;  // of queries
+    // Of the next tile, LSE and D of walked row 32 * i + 16 * (l % 16 / 8) + 8 * (l / 16) + l % 8: lane n of
+    // each sixteen has those of the half's element n of two products (row_share).
+    float lse_[kRegisters], d_[kRegisters];
+    int from_head_;  // rows of it are loaded
+    WmmaRows from_a_, from_b_;
+    const float *from_lse_, *from_d_;
     float one_, scale_log2e_;
     Sums sums_a_, sums_b_;
   };

@@ -75,7 +75,7 @@ class BwdWmmaBias {
       const int first = at + pair * kPair * kGroup;
       const bool seen = first < side.seen_.end && first + kPair * kGroup > side.seen_.begin;
       Float8 s[kPair], dp[kPair];
-      if (seen) side.scores(pair * kPair, s, dp);
+      if (seen) side.scores(pair * kPair, side.d_[pair], s, dp);
       side.share(seen, s, dp);
       if (seen) {
         side.weigh(head, first, side.lse_[pair], side.d_[pair], s, dp);

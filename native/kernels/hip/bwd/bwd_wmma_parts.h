@@ -4,10 +4,45 @@
 
 #include <hip/hip_runtime.h>
 
+#include <utility>
+
 #include "hip/bwd/bwd_fp32_problem.h"
 #include "hip/common/wmma_tiles.h"
 
 namespace fmha {
+
+// How many products ahead their operands are read: an LDS read takes up to 128 cycles, and two waves of a
+// SIMD multiply for 32 cycles each, or 16 (gfx12). Four waves need less, and features of scores take
+// registers. `own` counts pairs of products. The next tile is loaded before the products if registers last
+// (loads_first).
+struct WmmaAhead {
+  int scores, own, sums;
+  bool loads_first;
+};
+constexpr WmmaAhead wmma_ahead([[maybe_unused]] bool two_waves, [[maybe_unused]] bool plain) {
+#if defined(__GFX12__)
+  if (two_waves && plain) return {4, 2, 4, true};
+  return {3, 1, 3, plain};
+#elif defined(__GFX11__)
+  if (two_waves && plain) return {2, 1, 2, false};
+#endif
+  return {1, 1, 1, false};
+}
+
+// Calls f<0>() to f<kCount - 1>().
+template <int kCount, typename F>
+__device__ inline void unrolled(F f) {
+  [&]<int... i>(std::integer_sequence<int, i...>) {
+    (f.template operator()<i>(), ...);
+  }(std::make_integer_sequence<int, kCount>{});
+}
+
+// The value of lane kLane of the lane's sixteen.
+template <int kLane>
+__device__ inline float row_share(float x) {
+  return __builtin_bit_cast(
+      float, __builtin_amdgcn_update_dpp(0, __builtin_bit_cast(int, x), 0x150 + kLane, 0xf, 0xf, true));
+}
 
 // The tiles of kWalk rows to walk over, head by head: one head of keys, or those of a group's queries.
 template <int kWalk>
@@ -32,6 +67,8 @@ class WmmaOwn {
   static_assert(!kInLds || kParts == 1);
 
  public:
+  using Places = KeyPlaces<kWholeB>;
+
   __device__ void load(const WmmaRows& rows, int hdim, int first, int lane, LdsByte* lds) {
     lds_ = lds;
     if constexpr (kInLds) {
@@ -44,9 +81,9 @@ class WmmaOwn {
     }
   }
 
-  // `begin` is of the lane, as Tile has it.
-  __device__ OperandB at(int begin, int step) const {
-    if constexpr (kInLds) return Tile::read_b(lds_, begin, 0, step);
+  // `places` are the lane's.
+  __device__ OperandB at(const Places& places, int step) const {
+    if constexpr (kInLds) return Tile::template read_at<OperandB>(lds_, places, 0, step);
     return x_[step];
   }
 
@@ -67,5 +104,63 @@ class WmmaOwn {
   LdsByte* lds_;
   OperandB x_[kInLds ? 1 : kSteps];
 };
+
+// K or Q of a head, and V or dO.
+template <typename T>
+__device__ WmmaRows rows_at(const void* data, const BwdStrides& strides, const BwdSequence& s, int64_t first,
+                            int head, int rows) {
+  const T* base = rows_of(typed<T>(data), strides, s, first, head);
+  return {reinterpret_cast<const uint8_t*>(base), static_cast<uint32_t>(strides.row * sizeof(T)), rows};
+}
+template <typename T, bool kKeys>
+__device__ WmmaRows rows_a(const BwdFp32Params& p, const BwdSequence& s, int head) {
+  if constexpr (kKeys) return rows_at<T>(p.k, p.k_strides, s, s.first_k, head, s.seqlen_k);
+  return rows_at<T>(p.q, p.q_strides, s, s.first_q, head, s.seqlen_q);
+}
+template <typename T, bool kKeys>
+__device__ WmmaRows rows_b(const BwdFp32Params& p, const BwdSequence& s, int head) {
+  if constexpr (kKeys) return rows_at<T>(p.v, p.v_strides, s, s.first_k, head, s.seqlen_k);
+  return rows_at<T>(p.dout, p.dout_strides, s, s.first_q, head, s.seqlen_q);
+}
+
+// So many floats, and one of them; 0 behind them.
+__device__ inline Resource floats(const float* from, int count) {
+  return resource(from, count * static_cast<int>(sizeof(float)));
+}
+__device__ inline float load_float(Resource from, int at) {
+  return __builtin_bit_cast(float, __builtin_amdgcn_raw_buffer_load_b32(from, at, 0, 0));
+}
+
+// Makes P and dS 0 where the lane's row sees none of `shown`; its elements begin with that of walked row
+// `first`.
+template <int kPair>
+__device__ inline void hide(const RowRange& shown, int first, Float8 (&s)[kPair], Float8 (&dp)[kPair]) {
+  const int begin = shown.begin - first, end = shown.end - first;
+  _Pragma("unroll") for (int j = 0; j < kPair; ++j) {
+    _Pragma("unroll") for (int i = 0; i < 8; ++i) {
+      const bool hidden = j * 16 + i < begin || j * 16 + i >= end;
+      s[j][i] = hidden ? 0 : s[j][i];
+      dp[j][i] = hidden ? 0 : dp[j][i];
+    }
+  }
+}
+
+// Writes a lane's row of a gradient, which begins at `begin`: eight elements from `dim` on of each 16.
+template <typename E, int kSteps>
+__device__ inline void write_sums(const Float8 (&sums)[kSteps], float factor, Resource to, uint32_t begin,
+                                  int dim, int hdim) {
+  const bool accumulate = arguments().accumulate != 0;
+  _Pragma("unroll") for (int t = 0; t < kSteps; ++t) {
+    const uint32_t at = dim + t * 16 < hdim ? begin + (dim + t * 16) * sizeof(E) : kNowhere;
+    Float8 x = sums[t] * factor;
+    if (accumulate) {
+      const Eight<E> before = load_eight<E>(to, at);
+      _Pragma("unroll") for (int i = 0; i < 8; ++i) {
+        x[i] = __builtin_fmaf(sums[t][i], factor, to_float(before.x[i]));
+      }
+    }
+    store_eight<E>(x, to, at);
+  }
+}
 
 }  // namespace fmha

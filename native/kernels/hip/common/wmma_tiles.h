@@ -21,6 +21,22 @@
 
 namespace fmha {
 
+// Where a lane's chunks lie in tiles, by their key (WmmaTile): an instruction adds the rest. All are made at
+// once, since between products each instruction for an address may wait until one is over. kAll: also the odd
+// keys.
+template <bool kAll>
+struct KeyPlaces {
+  static constexpr int kStep = kAll ? 1 : 2;
+  int at[8 / kStep];
+
+  __device__ explicit KeyPlaces(int begin) {
+    const int here = remade(begin);  // else the compiler would keep them for good
+    _Pragma("unroll") for (int i = 0; i < 8; i += kStep) at[i / kStep] = here ^ i * kChunk;
+  }
+  __device__ int operator[](int key) const { return at[key / kChunk / kStep]; }
+};
+using AllPlaces = KeyPlaces<true>;
+
 // A tile of so many rows of so many elements of 16 bits.
 template <int kRows, int kColumns>
 struct WmmaTile {
@@ -51,8 +67,13 @@ struct WmmaTile {
 
   // The chunk of row 16 * t + the lane's; `begin` is of the lane's.
   __device__ static const LdsByte* chunk(const LdsByte* tile, int begin, int t, int chunk) {
-    const int exchanged = (chunk & 7) ^ exchange(16 * t);
-    return tile + (begin ^ exchanged * kChunk) + 16 * t * kRowBytes + (chunk & ~7) * kChunk;
+    return exchanged(tile, begin ^ key(t, chunk), t, chunk);
+  }
+
+  // A lane's chunks that have the same key lie at `begin` ^ the key, and so far on as an instruction can add.
+  __device__ static constexpr int key(int t, int chunk) { return ((chunk & 7) ^ exchange(16 * t)) * kChunk; }
+  __device__ static const LdsByte* exchanged(const LdsByte* tile, int at, int t, int chunk) {
+    return tile + at + 16 * t * kRowBytes + (chunk & ~7) * kChunk;
   }
 
   // Rows from 16 * t on, columns from 16 * s on.
@@ -61,6 +82,13 @@ struct WmmaTile {
   }
   __device__ static OperandB read_b(const LdsByte* tile, int begin, int t, int s) {
     return read<OperandB>(tile, begin, t, s);
+  }
+  template <typename Operand, typename P>
+  __device__ static Operand read_at(const LdsByte* tile, const P& places, int t, int s) {
+    return operand_by<Operand>([&](int i) {
+      const int c = 2 * s + i;
+      return lds_load<Dwords4>(exchanged(tile, places[key(t, c)], t, c));
+    });
   }
 
  private:
@@ -147,6 +175,9 @@ class TurningMover {
       x_[i] = __builtin_amdgcn_raw_buffer_load_b128(from, begin + i * step_, 0, 0);
     }
   }
+
+  // Where there is nothing more to load: else the compiler keeps what was loaded last.
+  __device__ void forget() { _Pragma("unroll") for (Dwords4& x : x_) asm volatile("" : "=v"(x)); }
 
   __device__ void store_turned(LdsByte* tile) const {
     const int to = remade(to_turned_);
