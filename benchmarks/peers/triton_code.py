@@ -242,8 +242,8 @@ class Kernel:
             format_ = "Q" if kind.startswith("*") else _FORMATS[kind]
             memory += bytes(-len(memory) % struct.calcsize(format_)) + struct.pack(format_, value)
         memory += bytes(-len(memory) % 8 + 16)  # two pointers to memory that these kernels do not use
-        sizes = (*grid, 1, 1)[:3]
-        return Launch(self.code, self.symbol, sizes, self.threads, memory, self.lds_bytes)
+        x, y, z, *_ = (*grid, 1, 1)
+        return Launch(self.code, self.symbol, (x, y, z), self.threads, memory, self.lds_bytes)
 
 
 class Configured(Peer):
