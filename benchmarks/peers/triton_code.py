@@ -35,7 +35,7 @@ _WAVE = 64  # lanes, on the cards of these kernels
 
 
 class _Anything:
-    """What stands in for torch: a decorator, a base class or a value, whatever a source makes of it."""
+    """An object in the place of torch's: a decorator, a base class or a value, whatever a source needs."""
 
     def __class_getitem__(cls, key: object) -> type:
         return cls
@@ -83,7 +83,7 @@ def _stand_ins() -> Iterator[None]:
 
 
 class _Driver:
-    """What Triton's compiler asks of a driver: the card, which is the one that is played."""
+    """A driver that can only be asked for the card, which is the one that is played."""
 
     def get_current_device(self) -> int:
         """Return the only one."""

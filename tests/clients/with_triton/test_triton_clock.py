@@ -2,8 +2,8 @@
 """Triton's kernels by the clock, as `--peer` times them beside ours.
 
 The published rows need HipKittens' triton_baseline_v02.py, whose path TRITON_BASELINE_PATH gives, as in the
-program that published them. They judge the clock and fit nothing. What the clock says is no evidence of what
-a card does.
+program that published them. They judge the clock and fit nothing. The ratios are a regression test, and no
+evidence of what a card does.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ CONFIGS: Sequence[dict[str, Any]] = [
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config['TILE_Q']}x{config['TILE_K']}")
 def test_a_launch_does_the_work(config: dict[str, Any]) -> None:
-    """What Triton compiles without a launch of its own computes attention, by arguments packed here."""
+    """A kernel that Triton compiled without a launch computes attention, with arguments packed here."""
     shape = Problem(1, 2, 2, 128, 64, True, "float16")
     arrays = ProblemArrays(shape)
     rng = np.random.default_rng(3)

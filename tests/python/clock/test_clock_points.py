@@ -279,7 +279,7 @@ def test_refusals(arguments: list[str], words: str, capsys: pytest.CaptureFixtur
         ("rx7900xtx", "gfx1100", (), "expected a card with published points: mi300x, mi355x"),
         ("rx9070xt", "gfx1201", (), "expected a card with published points: mi300x, mi355x"),
         ("mi355x", "gfx950", ("--seqlens", "77"), "no published row of mi355x"),
-        ("mi355x", "gfx950", ("--peer", "moonmath=."), "--peer moonmath: got AMD Instinct MI355X"),
+        ("mi355x", "gfx950", ("--peer", "moonmath=."), "--peer moonmath: got Emulated AMD Instinct MI355X"),
         ("mi355x", "gfx950", ("--aiter", "."), "--aiter: got --model mi355x, expected mi300x"),
     ],
 )
