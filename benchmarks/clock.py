@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.published import judge as judge_clock
 from benchmarks.published.against import Clock, judge
-from benchmarks.published.moonmath import moonmath_subjects
 from benchmarks.published.points import points
 from pyfa_rocm.clock.cards import played
+from pyfa_rocm.clock.peers import peers
 from pyfa_rocm.clock.subjects import subjects
 from pyfa_rocm.oracle.trial import to_json
 
@@ -40,7 +40,10 @@ def main() -> None:
     """Print the table and its summary."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--aiter", type=Path, metavar="DIR", help="AITER's fmha_v3_fwd/MI300")
-    parser.add_argument("--moonmath", type=Path, metavar="PATH", help="a checkout, or a code object of it")
+    parser.add_argument(
+        "--peer", action="append", default=[], metavar="NAME=PATH", help="a file of benchmarks/peers"
+    )
+    parser.add_argument("--kernel", metavar="NAME", help="only rows of this kernel, as the table names it")
     parser.add_argument(
         "--every", type=int, default=1, metavar="N", help="take each n-th problem (default: 1)"
     )
@@ -58,9 +61,10 @@ def main() -> None:
         for point in wanted
         if (point.source, point.shape) in shapes or point.source in args.whole or point.role == "calibration"
     ]
+    if args.kernel:
+        wanted = [point for point in wanted if judge_clock.subject_name(point) == args.kernel]
     ways = subjects(args.aiter)
-    if args.moonmath is not None:
-        ways |= {way.name: way for way in moonmath_subjects(args.moonmath)}
+    ways |= {way.name: way for found in peers(args.peer).values() for way in found}
     rows = list(judge(wanted, Clock(ways)))
     summary = judge_clock.summary(rows)
     if args.json:

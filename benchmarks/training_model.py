@@ -13,46 +13,15 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+from training_config import Config
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 NOISE = 0.1  # share of tokens that follow no rule
-
-
-@dataclass(frozen=True)
-class Config:
-    """The model that is trained, and for how long.
-
-    Attributes
-    ----------
-    batch, seqlen, d_model, heads, layers, vocab : int
-        Sizes.
-    dtype : str
-        "bfloat16" or "float16", of autocast, or "float32".
-    warmup, steps : int
-        Steps before the timed ones, and timed steps.
-    learning_rate : float
-        AdamW's rate.
-    seed : int
-        Seed of parameters and tokens.
-    """
-
-    batch: int
-    seqlen: int
-    d_model: int
-    heads: int
-    layers: int
-    vocab: int
-    dtype: str
-    warmup: int
-    steps: int
-    learning_rate: float = 1e-3
-    seed: int = 0
 
 
 class NotInstalledError(Exception):

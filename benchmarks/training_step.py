@@ -26,14 +26,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import training_model
-from training_model import Config
+from training_config import PRESETS, Config
 
 BACKENDS = ("pyfa_rocm", "sdpa", "eager", "flash_attn")
-PRESETS = {
-    "mi300x": Config(4, 4096, 1024, 16, 8, 32000, "bfloat16", 20, 80),
-    "default": Config(4, 2048, 1024, 16, 6, 32000, "bfloat16", 10, 40),
-    "tiny": Config(2, 128, 128, 2, 2, 64, "bfloat16", 2, 8),
-}
 OVERRIDES = ("batch", "seqlen", "d_model", "heads", "layers", "vocab", "warmup", "steps", "seed")
 ALLOWED = 2.0  # times the largest distance of eager 16 bits from eager float32
 SIMULATED = (

@@ -15,7 +15,6 @@ from tqdm import tqdm
 
 from benchmarks.published import against_text
 from benchmarks.published import judge as judge_clock
-from benchmarks.published.moonmath import moonmath_subjects
 from benchmarks.published.points import Point, cards, points, sources
 from pyfa_rocm.clock.estimate import Estimate, estimate
 from pyfa_rocm.clock.subjects import CompositeKernel, Ours, Subject
@@ -29,8 +28,6 @@ __all__ = ["Clock", "check", "chosen", "judge", "ours_over_aiter", "run"]
 RACES = (Problem(4, 64, 8, 8192, 128, False), Problem(8, 32, 8, 8192, 128, True))
 # AITER's kernels that round P to the nearest, as ours do: two for an MI300X, one for an MI355X.
 TO_NEAREST = ("aiter rtna", "aiter rtne", "aiter")
-# moonmath's column: its default.
-MOONMATH = "moonmath rtne"
 
 
 def check(card: str) -> None:
@@ -130,26 +127,34 @@ def judge(wanted: list[Point], clock: Clock) -> Iterator[judge_clock.Judged]:
         yield judge_clock.Judged(point, found, clock.reason(name, point.shape, point.direction))
 
 
-def _row(judged: judge_clock.Judged, clock: Clock) -> dict[str, Any]:
-    """Return a row of the table: published, its model, ours, CK's, and moonmath's where it is."""
+def _row(judged: judge_clock.Judged, clock: Clock, columns: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Return a row of the table. A column has the first of its subjects that does the problem."""
     point = judged.point
     row = judged.as_json() | {"problem": str(point.shape), "measures": judge_clock.subject_name(point)}
-    for key, name in (("ours", Ours.name), ("ck", CompositeKernel.name), ("moonmath", MOONMATH)):
-        found = clock(name, point.shape, point.direction)
-        row[key] = None if found is None else found.as_json()
+    row["columns"] = {}
+    for key, names in columns.items():
+        found = (clock(name, point.shape, point.direction) for name in names)
+        first = next((each for each in found if each is not None), None)
+        row["columns"][key] = None if first is None else first.as_json()
     return row
 
 
-def run(args: argparse.Namespace, ways: Mapping[str, Subject]) -> int:
-    """Model and print; 0 if something could be compared, else 1."""
-    if args.moonmath is not None:
-        ways = {**ways, **{way.name: way for way in moonmath_subjects(args.moonmath)}}
-    clock = Clock(ways)
+def run(
+    args: argparse.Namespace, ways: Mapping[str, Subject], others: Mapping[str, list[Subject]] | None = None
+) -> int:
+    """Model and print, with a column for ours, Composable Kernel's and each of the others.
+
+    Returns 0 if something could be compared, else 1.
+    """
+    others = others or {}
+    columns = {"ours": [Ours.name], "ck": [CompositeKernel.name]}
+    columns |= {key: [way.name for way in found] for key, found in others.items()}
+    clock = Clock({**ways, **{way.name: way for found in others.values() for way in found}})
     judged = []
     rows = []
     for found in judge(chosen(args), clock):
         judged.append(found)
-        rows.append(_row(found, clock))
+        rows.append(_row(found, clock, columns))
     named = {point.source for point in points() if point.card == args.model}
     result = {
         "card": args.model,
@@ -159,4 +164,4 @@ def run(args: argparse.Namespace, ways: Mapping[str, Subject]) -> int:
         "rows": rows,
     }
     print(to_json(result) if args.json else against_text.table(result))
-    return 0 if any(row["modelled"] or row["ours"] for row in rows) else 1
+    return 0 if any(row["modelled"] or row["columns"]["ours"] for row in rows) else 1

@@ -22,6 +22,11 @@ def _cell(estimate: Row | None) -> str:
     return f"{'-':>13}" if estimate is None else f"{span(estimate['tflops'], 1, 0):>13}"
 
 
+def _width(name: str) -> int:
+    """Return the width of a column of TFLOPS with this head."""
+    return max(13, len(name) + 2)
+
+
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:+.1%}"
 
@@ -30,11 +35,9 @@ def table(result: Row) -> str:
     """Return the whole output of `bench --model --against`."""
     rows = result["rows"]
     wide = max(len(row["measures"]) for row in rows)
-    columns = {"ours": "pyfa_rocm", "ck": "ck"}
-    if any(row["moonmath"] for row in rows):
-        columns["moonmath"] = "moonmath"
+    columns = {key: "pyfa_rocm" if key == "ours" else key for key in rows[0]["columns"]}
     head = f"{'':39}{'':{wide}}{'published':>10}{'its model':>13}{'error':>8}"
-    head += "".join(f"{name:>13}" for name in columns.values())
+    head += "".join(f"{name:>{_width(name)}}" for name in columns.values())
     lines = [f"Modelled: {result['card']}"]
     for source, about in result["sources"].items():
         members = [row for row in rows if row["source"] == source]
@@ -44,7 +47,7 @@ def table(result: Row) -> str:
         for row in members:
             shape = ("bwd " if row["direction"] == "backward" else "fwd ") + row["problem"]
             mark = " *" if row["role"] == "calibration" else "  "
-            cells = "".join(_cell(row[key]) for key in columns)
+            cells = "".join(f"{_cell(row['columns'][key]):>{_width(name)}}" for key, name in columns.items())
             lines.append(
                 f"{shape:37}{mark}{row['measures']:{wide}}{row['tflops']:10.1f}{_cell(row['modelled'])}"
                 f"{_percent(row['error']):>8}{cells}"

@@ -36,7 +36,7 @@ class Point:
     card : str
         "mi300x" or "mi355x".
     implementation : str
-        "aiter", "moonmath" or "ck".
+        "aiter", "moonmath", "ck" or "triton".
     rounding : str
         Rounding of P to bfloat16: "rtz", "rtna", "rtne"; "" if the kernel has only one. For a backward pass
         "a16" or "a32", the type in which dQ is added up, and the rounding if there are several.
@@ -115,8 +115,10 @@ def _attn_dsl_bench() -> Iterator[Point]:
         shape = Problem(16, 16, 16, int(row["seqlen"]), int(row["hdim"]), True)
         rounding = sources()[name]["rounding"] if implementation == "aiter" else ""
         tflops = shape.flops() / (float(row["milliseconds"]) * 1e-3) / 1e12
-        matrix, lds = (float(row[key]) / 100 for key in ("mfma_util", "lds_util"))
-        copied = 2 * 2 * shape.batch * shape.nhead_q * shape.seqlen * shape.hdim  # O, read and written
+        matrix, lds = (float(row[key]) / 100 if row[key] else None for key in ("mfma_util", "lds_util"))
+        # AITER's call copies O, which it reads and writes. Triton's does not.
+        elements = shape.batch * shape.nhead_q * shape.seqlen * shape.hdim
+        copied = 0 if implementation == "triton" else 2 * 2 * elements
         yield Point(
             name, "mi300x", implementation, rounding, shape, "forward", tflops, row["role"],
             matrix, lds, copied,

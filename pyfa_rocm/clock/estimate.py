@@ -39,6 +39,8 @@ class Estimate:
         Number of launches.
     longest : Time
         Time of the launch that takes longest.
+    parts : tuple of (str, Range)
+        Each launch's kernel and seconds, in order.
     """
 
     kernel: str
@@ -49,6 +51,7 @@ class Estimate:
     binds: dict[str, float]
     launches: int
     longest: Time
+    parts: tuple[tuple[str, Range], ...] = ()
 
     @property
     def middle_seconds(self) -> float:
@@ -85,21 +88,28 @@ def _without_checks() -> Iterator[None]:
 def estimate(subject: Subject, shape: Problem, direction: str = "forward", events: int = 0) -> Estimate:
     """Time a problem: its sampled workgroups run, on arrays of the real size.
 
+    A subject with variants has the time of the one that is fastest at the middle of the range.
+
     Raises
     ------
     UnsupportedError
         The subject cannot do it.
     """
+    variants = (_estimate(variant, shape, direction, events) for variant in subject.variants())
+    return min(variants, key=lambda found: found.middle_seconds)
+
+
+def _estimate(subject: Subject, shape: Problem, direction: str, events: int) -> Estimate:
     with _without_checks(), subject.prepare(shape, direction) as enqueue:
         with emulator.profile(timing=True, sample=POINTS, events=events) as profile:
             enqueue.call()
             synchronize()
-        times = [
-            launch.time
+        parts = [
+            (launch.kernel, launch.time)
             for launch in profile.launches
-            if not any(word in launch.kernel for word in enqueue.untimed)
+            if launch.time is not None and not any(word in launch.kernel for word in enqueue.untimed)
         ]
-    timed = [time for time in times if time is not None]
+    timed = [time for _, time in parts]
     longest = max(timed, key=lambda time: time.seconds.high)
 
     def total(name: str) -> Range:
@@ -116,4 +126,5 @@ def estimate(subject: Subject, shape: Problem, direction: str = "forward", event
         binds=longest.binds,
         launches=len(timed),
         longest=longest,
+        parts=tuple((kernel, time.seconds) for kernel, time in parts),
     )

@@ -10,10 +10,9 @@ from __future__ import annotations
 import ctypes
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from pyfa_rocm._call.params import FwdParams, Lse, Strided
 from pyfa_rocm._runtime import hip
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.clock.cards import played
+from pyfa_rocm.clock.code import Code, Launch, loaded
 from pyfa_rocm.device import devices
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.oracle.params import forward_params
@@ -39,10 +39,9 @@ __all__ = [
     "CompositeKernel",
     "Enqueue",
     "Ours",
+    "Peer",
     "ProblemArrays",
     "Subject",
-    "hip_call",
-    "launch",
     "subjects",
 ]
 
@@ -97,6 +96,12 @@ class ProblemArrays:
         rng = np.random.default_rng(0)
         for tensor in (self.q, self.k, self.v):
             self._fill(tensor, rng)
+        self._scratch: list[DeviceArray] = []
+
+    def scratch(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+        """Return a further array, which lives as long as these."""
+        self._scratch.append(DeviceArray.empty(shape, dtype))
+        return self._scratch[-1]
 
     def _array(self, nhead: int) -> DeviceArray:
         shape = self.shape
@@ -153,9 +158,33 @@ class Subject(ABC):
 
     name: str
 
+    def variants(self) -> Sequence[Subject]:
+        """Return the ways of which the fastest is taken, as one that tunes itself does on a card."""
+        return (self,)
+
     @abstractmethod
     def prepare(self, shape: Problem, direction: str) -> AbstractContextManager[Enqueue]:
         """Hold a problem's arrays for a block; UnsupportedError: it cannot be done this way."""
+
+
+class Peer(Subject):
+    """A way to compute attention by launches of others' code objects, beside ours."""
+
+    @abstractmethod
+    def launches(self, arrays: ProblemArrays, direction: str) -> list[Launch]:
+        """Return what runs, in order, on a problem's arrays; UnsupportedError: it cannot be done this way."""
+
+    @contextmanager
+    def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
+        """See Subject."""
+        arrays = ProblemArrays(shape)
+        launches = self.launches(arrays, direction)
+
+        def call() -> None:
+            for each in launches:
+                each.enqueue()
+
+        yield Enqueue(self.name, call)
 
 
 class Ours(Subject):
@@ -282,7 +311,7 @@ class AiterBackwardObject(AiterBackward):
     def _backward(self, arrays: ProblemArrays) -> Enqueue:
         shape = arrays.shape
         around = super()._backward(arrays)
-        function = _aiter_function(self.path(shape.causal))
+        code, kernel = _aiter_code(self.path(shape.causal))
         sums = DeviceArray.empty(arrays.q.shape, np.float32 if self._float else shape.dtype)
         dk, dv = (DeviceArray.empty(x.shape, x.dtype) for x in (arrays.k, arrays.v))
         tensors = (sums, dk, dv, arrays.q, arrays.k, arrays.v, arrays.o, arrays.lse, arrays.lse)
@@ -290,9 +319,11 @@ class AiterBackwardObject(AiterBackward):
         tiles = -(-shape.seqlen // _AITER_TILE_KEYS)
         grid = (-(-tiles // 2) if shape.causal else tiles, shape.nhead_q, shape.batch)
 
+        own = Launch(code, kernel, grid, _AITER_BACKWARD_THREADS, words)
+
         def call(held: object = tensors) -> None:
             around.call()
-            launch(function, grid, _AITER_BACKWARD_THREADS, words)
+            own.enqueue()
 
         untimed = ("_rtne_",) if self._float else ("_rtne_", _SUM_OF_DQ)
         return Enqueue(self.name, call, untimed)
@@ -336,47 +367,36 @@ class _Word(ctypes.Structure):
     _fields_ = (("value", ctypes.c_uint64), ("unused", ctypes.c_uint64))
 
 
-@cache
-def _aiter_function(path: Path) -> ctypes.c_void_p:
-    """Load one of AITER's code objects; its kernel has the file's name."""
+def _aiter_code(path: Path) -> tuple[Code, str]:
+    """Load one of AITER's code objects; return it, and its kernel, which has the file's name."""
     try:
         image = path.read_bytes()
     except OSError as error:
         raise UnsupportedError(f"AITER's object: {error.filename}: {error.strerror}") from error
-    module, function = ctypes.c_void_p(), ctypes.c_void_p()
-    hip_call("hipModuleLoadData", ctypes.byref(module), image)
     name = f"fmha_{path.stem}"
-    symbol = f"_ZN5aiter{len(name)}{name}E".encode()
-    hip_call("hipModuleGetFunction", ctypes.byref(function), module, symbol)
-    return function
+    return loaded(image, str(path)), f"_ZN5aiter{len(name)}{name}E"
 
 
-class Aiter(Subject):
+class Aiter(Peer):
     """AITER's forward kernels for an MI300X with one rounding, from the folder that has its code objects."""
 
     def __init__(self, folder: Path, rounding: str) -> None:
         if rounding not in ROUNDINGS:
             raise InvalidArgumentError(f"rounding: got {rounding!r}, expected one of {', '.join(ROUNDINGS)}")
         self.name = f"aiter {rounding}"
-        self._folder, self._rounding = folder, rounding
+        self.folder, self._rounding = folder, rounding
 
-    @contextmanager
-    def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
-        """See Subject."""
+    def launches(self, arrays: ProblemArrays, direction: str) -> list[Launch]:
+        """See Peer."""
+        shape = arrays.shape
         got = (direction, shape.hdim, shape.dtype)
         if got != _AITER_DOES:
             raise UnsupportedError(f"AITER's objects: got {got}, expected {_AITER_DOES}")
         mask = "causal_" if shape.causal else ""
-        function = _aiter_function(self._folder / f"fwd_hd128_bf16_{mask}{self._rounding}.co")
-        arrays = ProblemArrays(shape)
-        words = self._arguments(arrays)
+        code, kernel = _aiter_code(self.folder / f"fwd_hd128_bf16_{mask}{self._rounding}.co")
         tiles = -(-shape.seqlen // _AITER_TILE)
         grid = (-(-tiles // 2) if shape.causal else tiles, shape.nhead_q, shape.batch)
-
-        def call() -> None:
-            launch(function, grid, _AITER_THREADS, words)
-
-        yield Enqueue(self.name, call)
+        return [Launch(code, kernel, grid, _AITER_THREADS, self._arguments(arrays))]
 
     def _arguments(self, arrays: ProblemArrays) -> ctypes.Array[_Word]:
         """Return the argument struct: addresses, the scale, and sizes and strides in bytes, 16 bytes each."""
@@ -426,23 +446,3 @@ def subjects(folder: Path | None = None) -> dict[str, Subject]:
     backward = [AiterBackwardObject(place.parents[1] / "fmha_v3_bwd", sums) for sums in ("a32", "a16") if own]
     ways += [way for way in backward if way.path(causal=False).is_file()]
     return {way.name: way for way in ways}
-
-
-def launch(
-    function: ctypes.c_void_p,
-    grid: tuple[int, int, int],
-    threads: int,
-    arguments: ctypes.Structure | ctypes.Array[Any],
-) -> None:
-    """Launch a kernel of a module, whose arguments are given as they lie in memory."""
-    nbytes = ctypes.c_size_t(ctypes.sizeof(arguments))
-    # HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END
-    extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(arguments), 2, ctypes.addressof(nbytes), 3)
-    hip_call("hipModuleLaunchKernel", function, *grid, threads, 1, 1, 0, None, None, extra)
-
-
-def hip_call(name: str, *args: object) -> None:
-    """Call a function of the runtime for what hip-python has no simple form of."""
-    status = getattr(ctypes.CDLL(hip.runtime().path), name)(*args)
-    if status:
-        raise hip.failure(name, status)

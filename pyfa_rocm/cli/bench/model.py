@@ -17,6 +17,7 @@ from pyfa_rocm.cli.bench import loop_plot, model_text, plot
 from pyfa_rocm.clock import trace
 from pyfa_rocm.clock.cards import CARDS, played
 from pyfa_rocm.clock.estimate import Estimate, estimate
+from pyfa_rocm.clock.peers import peers
 from pyfa_rocm.clock.subjects import Ours, Subject, subjects
 from pyfa_rocm.device import devices, runtime
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
@@ -44,10 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --model mi300x: AITER's fmha_v3_fwd/MI300 (default: a checkout's, if it has it)",
     )
     add(
-        "--moonmath",
-        type=Path,
-        metavar="PATH",
-        help="with --against: a checkout of moonmath-ai/amd-kernels, or a code object compiled from it",
+        "--peer",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="with --model: also time others' kernels; a file of a checkout's benchmarks/peers, or any such",
     )
 
 
@@ -78,16 +80,13 @@ def check(args: argparse.Namespace) -> None:
     InvalidArgumentError
         They do not fit, or the device is not the software device.
     """
-    given = [name for name in ("against", "trace", "aiter", "moonmath") if getattr(args, name)]
+    given = [name for name in ("against", "trace", "aiter", "peer") if getattr(args, name)]
     if given and not args.model:
         raise InvalidArgumentError(f"--{given[0]}: needs --model {next(iter(CARDS))}")
     if args.against and (args.trace or args.plot):
         raise InvalidArgumentError("--against: got --trace or --plot too, expected a table only")
-    if args.moonmath and not args.against:
-        raise InvalidArgumentError("--moonmath: needs --against")
-    if (args.aiter or args.moonmath) and args.model != "mi300x":
-        name = "aiter" if args.aiter else "moonmath"
-        raise InvalidArgumentError(f"--{name}: got --model {args.model}, expected mi300x, for which they are")
+    if args.aiter and args.model != "mi300x":
+        raise InvalidArgumentError(f"--aiter: got --model {args.model}, expected mi300x, for which they are")
     if args.model and not runtime().emulated:
         raise InvalidArgumentError("--model: needs the software device (PYFA_ROCM_DEVICE=emulator)")
     if args.model and args.model != played():
@@ -124,9 +123,9 @@ def _one_loop(problem: Problem, way: Subject) -> Estimate:
 
 def run(args: argparse.Namespace, trials: list[Problem], directions: tuple[str, ...]) -> int:
     """Model, print, draw; 0 if something could be modelled, else 1."""
-    ways = subjects(args.aiter)
+    ways, others = subjects(args.aiter), peers(args.peer)
     if args.against:
-        return int(_against().run(args, ways))
+        return int(_against().run(args, ways, others))
     if args.trace or args.plot:
         if args.plot:
             plot.check(args.plot)
@@ -135,6 +134,7 @@ def run(args: argparse.Namespace, trials: list[Problem], directions: tuple[str, 
             trace.write(found, args.trace)
         if args.plot:
             loop_plot.draw(found, str(trials[0]), args.plot)
+    ways |= {way.name: way for found in others.values() for way in found}
     modelled = list(rows(trials, directions, ways))
     result = {"card": args.model, "kind": "model", "rows": modelled}
     print(to_json(result) if args.json else model_text.tables(result))

@@ -15,9 +15,8 @@ from inner import emulated, program
 
 from benchmarks.published import against as bench_against
 from benchmarks.published import judge as judge_clock
-from benchmarks.published import moonmath as clock_moonmath
 from benchmarks.published.points import ATOMICS, Point, cards, points, sources
-from pyfa_rocm import InvalidArgumentError, UnsupportedError, emulator
+from pyfa_rocm import UnsupportedError, emulator
 from pyfa_rocm._runtime import library
 from pyfa_rocm.cli import main
 from pyfa_rocm.cli.bench import command as bench
@@ -44,7 +43,7 @@ def test_points() -> None:
     assert Counter(point.source for point in found) == {
         "aiter_readme": 94 * 3,
         "moonmath": 54,
-        "attn_dsl_bench": 10,
+        "attn_dsl_bench": 20,
     }
     assert set(sources()) == {point.source for point in found}
     calibration = Counter(
@@ -58,14 +57,24 @@ def test_points() -> None:
         ("attn_dsl_bench", "ck"): 1,
     }
     # A time and a speed that two columns of a source both say: 1.7592e13 operations in 35.480 ms.
-    last = found[-1]
+    last = next(point for point in reversed(found) if point.implementation == "aiter")
     assert last.tflops == pytest.approx(495.8, abs=0.1)
     assert last.seconds == pytest.approx(35.480257e-3)
     assert (last.matrix_busy, last.lds_busy) == pytest.approx((0.72087, 0.39669))
     # A source that times more than the kernel says so, and the bytes of the copy are counted.
     beside = {name: source["times"] != "kernel" for name, source in sources().items()}
     assert beside == {"aiter_readme": False, "moonmath": False, "attn_dsl_bench": True}
-    assert all((point.copied_bytes > 0) == beside[point.source] for point in found)
+    copies = [point for point in found if point.implementation != "triton"]
+    assert all((point.copied_bytes > 0) == beside[point.source] for point in copies)
+    triton = [point for point in found if point.implementation == "triton"]
+    assert {(point.role, point.copied_bytes, point.matrix_busy) for point in triton} == {
+        ("held_out", 0, None)
+    }
+    # The speeds that the source gives beside its times.
+    speeds = {(point.shape.hdim, point.shape.seqlen): round(point.tflops) for point in triton}
+    keys = (1024, 2048, 4096, 8192, 16384)
+    assert [speeds[64, n] for n in keys] == [103, 174, 234, 272, 301]
+    assert [speeds[128, n] for n in keys] == [138, 216, 261, 318, 364]
     assert last.copied_bytes == 2 * 16 * 16 * 16384 * 128 * 2
 
 
@@ -253,8 +262,9 @@ def test_model(capsys: pytest.CaptureFixture[str]) -> None:
         (["--model", "mi300x", "--against", "--trace", "t.json"], "expected a table only"),
         (["--model", "mi300x", "--against", "--seqlens", "77"], "no published row of mi300x"),
         (["--model", "mi300x", "--aiter", "."], "expected a folder with fwd_hd128_bf16_rtna.co"),
-        (["--model", "mi300x", "--moonmath", "."], "--moonmath: needs --against"),
-        (["--model", "mi300x", "--against", "--moonmath", "."], "expected a checkout of moonmath-ai"),
+        (["--peer", "moonmath"], "--peer: needs --model mi300x"),
+        (["--model", "mi300x", "--peer", "nobody=."], "expected NAME=PATH, and for NAME a Python file"),
+        (["--model", "mi300x", "--against", "--peer", "moonmath=."], "expected a checkout of moonmath-ai"),
     ],
 )
 def test_refusals(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,7 +279,7 @@ def test_refusals(arguments: list[str], words: str, capsys: pytest.CaptureFixtur
         ("rx7900xtx", "gfx1100", (), "expected a card with published points: mi300x, mi355x"),
         ("rx9070xt", "gfx1201", (), "expected a card with published points: mi300x, mi355x"),
         ("mi355x", "gfx950", ("--seqlens", "77"), "no published row of mi355x"),
-        ("mi355x", "gfx950", ("--moonmath", "."), "--moonmath: got --model mi355x, expected mi300x"),
+        ("mi355x", "gfx950", ("--peer", "moonmath=."), "--peer moonmath: got Emulated AMD Instinct MI355X"),
         ("mi355x", "gfx950", ("--aiter", "."), "--aiter: got --model mi355x, expected mi300x"),
     ],
 )
@@ -315,8 +325,8 @@ def test_against(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     models = {row["measures"]: bool(row["modelled"]) for row in result["rows"] if not row["shape"]["causal"]}
     assert models == {"aiter": True, "aiter backward a16": False, "aiter backward a32": False}
     for row in result["rows"]:
-        assert row["ours"]
-        assert row["ck"]
+        assert row["columns"]["ours"]
+        assert row["columns"]["ck"]
         assert bool(row["reason"]) == (row["modelled"] is None)
     summary = result["summary"]
     assert summary["ours_over_aiter"] == pytest.approx(2)  # of the problem without a mask
@@ -338,8 +348,8 @@ def test_against_on_an_mi355x() -> None:
     rows = result["rows"]
     assert [row["tflops"] for row in rows] == [1437.62, 1432.94, 1392.485, 1398.14]
     for row in rows:
-        assert row["ours"]["kernel"].startswith("fmha_fwd_bf16_d128")
-        assert row["ck"]["kernel"].startswith("fmha_fwd_bf16_d128")
+        assert row["columns"]["ours"]["kernel"].startswith("fmha_fwd_bf16_d128")
+        assert row["columns"]["ck"]["kernel"].startswith("fmha_fwd_bf16_d128")
         if row["shape"]["causal"]:
             assert "race for LDS" in row["reason"]
     if rows[0]["reason"]:
@@ -424,37 +434,3 @@ def test_ours_over_aiter() -> None:
     assert bench_against.ours_over_aiter(clock) == pytest.approx(1.1 / 2)
     del seconds["aiter rtna"], seconds["aiter rtne"]
     assert bench_against.ours_over_aiter(clock) is None
-
-
-def test_moonmath_splits_the_last_round() -> None:
-    """A round that would leave compute units idle is split along the keys, where that saves time."""
-    # 22 blocks of 384 queries for 48 heads, 128 steps of 64 keys: 1056 = 3 x 304 + 144 workgroups. Whole, the
-    # 144 take one round of 128 steps; in two parts, 288 workgroups take one round of 64.
-    split = clock_moonmath.TailSplit.of(22 * 48, 128)
-    assert split == clock_moonmath.TailSplit(whole=912, tail=144, ways=2)
-    rows = split.schedule(22)
-    assert rows[0].tolist() == rows[1].tolist() == [912 % 22, 912 // 22, 0, 0]
-    assert rows[287, :2].tolist() == [21, 47]
-    assert rows[608].tolist() == [912 % 22, 912 // 22, 0, 2]
-    assert rows[608 + 143].tolist() == [21, 47, 286, 2]
-    assert not rows[288:608].any()
-    for workgroups, steps in ((2 * 304, 128), (304 + 300, 128), (400, 47)):  # even, nearly full, too short
-        assert clock_moonmath.TailSplit.of(workgroups, steps).tail == 0
-
-
-def test_moonmath_refuses(tmp_path: Path) -> None:
-    """Shapes that it cannot do are refused, and so are files whose name does not say the rounding."""
-    file = tmp_path / "attention_rtne.co"
-    file.write_bytes(b"")
-    (way,) = clock_moonmath.moonmath_subjects(file)
-    assert way.name == "moonmath rtne"
-    for shape in (
-        Problem(1, 2, 2, 64, 128, True),
-        Problem(1, 2, 1, 64, 128, False),
-        Problem(1, 2, 2, 64, 64, False),
-    ):
-        with pytest.raises(UnsupportedError, match="moonmath: got forward"), way.prepare(shape, "forward"):
-            pass
-    nameless = file.rename(tmp_path / "attention.co")
-    with pytest.raises(InvalidArgumentError, match="one of rtz, rtna, rtne in its name"):
-        clock_moonmath.moonmath_subjects(nameless)

@@ -11,24 +11,21 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from pyfa_rocm.array import DeviceArray
-from pyfa_rocm.clock.subjects import ROUNDINGS, Enqueue, ProblemArrays, Subject, hip_call, launch
+from pyfa_rocm.clock.cards import played
+from pyfa_rocm.clock.code import Code, Launch, hip_call
+from pyfa_rocm.clock.subjects import ROUNDINGS, Peer, ProblemArrays, Subject
 from pyfa_rocm.device import current_device, devices
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
-from pyfa_rocm.oracle.problem import Problem
 
-__all__ = ["Moonmath", "TailSplit", "moonmath_subjects"]
+__all__ = ["Moonmath", "TailSplit", "peers"]
 
 # Query rows of a workgroup, keys of a step, threads.
 _TILE, _KEYS, _THREADS, _SMALL_THREADS = 384, 64, 512, 256
@@ -121,101 +118,64 @@ class _Merge(ctypes.Structure):
     )
 
 
-_Launch = tuple[ctypes.c_void_p, tuple[int, int, int], int, ctypes.Structure]
-
-
-class _Code:
-    """The code object of a rounding, loaded."""
-
-    def __init__(self, image: bytes, name: str) -> None:
-        self._image, self._name = image, name
-        self._module = ctypes.c_void_p()
-        hip_call("hipModuleLoadData", ctypes.byref(self._module), image)
-
-    def _symbol(self, pattern: bytes) -> bytes:
-        """Find a symbol of its anonymous namespace: the types in it differ between compilers."""
-        found = re.search(rb"_ZN12_GLOBAL__N_1\d+" + pattern + rb"\w*", self._image)
-        if found is None:
-            raise UnsupportedError(f"{self._name}: it has no kernel {pattern.decode()}")
-        return found.group()
-
-    def function(self, pattern: bytes) -> ctypes.c_void_p:
-        """Return a kernel."""
-        function = ctypes.c_void_p()
-        hip_call("hipModuleGetFunction", ctypes.byref(function), self._module, self._symbol(pattern))
-        return function
-
-    def schedule(self) -> int:
-        """Return where the kernels read the split."""
-        address, nbytes = ctypes.c_void_p(), ctypes.c_size_t()
-        symbol = self._symbol(b"tail_sched")
-        hip_call("hipModuleGetGlobal", ctypes.byref(address), ctypes.byref(nbytes), self._module, symbol)
-        return address.value or 0
-
-
-class Moonmath(Subject):
+class Moonmath(Peer):
     """Its forward pass with one rounding; arrays are (batch, heads, seqlen, hdim)."""
 
     def __init__(self, path: Path, rounding: str) -> None:
         self.name = f"moonmath {rounding}"
         self._path, self._rounding = path, rounding
-        self._code: _Code | None = None
+        self._code: Code | None = None
 
-    def _load(self) -> _Code:
+    def _load(self) -> Code:
         if self._code is None:
             image = self._path.read_bytes() if self._path.is_file() else _compile(self._path, self._rounding)
-            self._code = _Code(image, str(self._path))
+            self._code = Code(image, str(self._path))
         return self._code
 
-    @contextmanager
-    def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
-        """See Subject."""
+    def launches(self, arrays: ProblemArrays, direction: str) -> list[Launch]:
+        """See Peer."""
+        shape = arrays.shape
         got = (direction, shape.hdim, shape.dtype, shape.causal, shape.nhead_q == shape.nhead_k)
         if got != ("forward", 128, "bfloat16", False, True):
             raise UnsupportedError(
                 f"moonmath: got {direction}, {shape}, {shape.dtype}, expected forward, hdim 128, bfloat16, "
                 "no mask, as many key heads as query heads"
             )
-        launches, held = self._launches(shape)
-
-        def call(held: object = held) -> None:
-            for each in launches:
-                launch(*each)
-
-        yield Enqueue(self.name, call)
-
-    def _launches(self, shape: Problem) -> tuple[list[_Launch], object]:
-        """Return what runs, in order, and the arrays that it works on."""
         code = self._load()
         heads, steps = shape.batch * shape.nhead_q, -(-shape.seqlen // _KEYS)
         blocks = -(-shape.seqlen // _TILE)
         split = TailSplit.of(blocks * heads, steps)
-        arrays = ProblemArrays(shape)
         arrays.fill_heads(_sampled_heads(blocks, heads, split))
-        turned = DeviceArray.empty((heads, steps * _KEYS, shape.hdim), shape.dtype)
-        parts = DeviceArray.empty((_MOST_PARTS, _TILE, shape.hdim + 2), np.float32)
+        turned = arrays.scratch((heads, steps * _KEYS, shape.hdim), shape.dtype)
+        parts = arrays.scratch((_MOST_PARTS, _TILE, shape.hdim + 2), np.float32)
         transpose = _Transpose(arrays.v.data, turned.data, shape.seqlen, shape.nhead_q)
         forward = _Forward(
             q=arrays.q.data, k=arrays.k.data, v=turned.data, out=arrays.o.data, seqlen_q=shape.seqlen,
             seqlen_k=shape.seqlen, scale=np.log2(np.e) / shape.hdim**0.5, heads=shape.nhead_q,
         )  # fmt: skip
-        turn, attend = code.function(rb"v_transpose_kernel_16x16ILb0E"), code.function(_forward_symbol(False))
-        found: list[_Launch] = [(turn, (heads * steps, 1, 1), _SMALL_THREADS, transpose)]
+        turn, attend = _symbol(code, b"v_transpose_kernel_16x16ILb0E"), _symbol(code, _forward_symbol(False))
+        found = [Launch(code, turn, (heads * steps, 1, 1), _SMALL_THREADS, transpose)]
         if not split.tail:
-            found.append((attend, (blocks, heads, 1), _THREADS, forward))
-            return found, (arrays, turned, parts)
+            found.append(Launch(code, attend, (blocks, heads, 1), _THREADS, forward))
+            return found
         rows = split.schedule(blocks)
-        hip_call("hipMemcpy", ctypes.c_void_p(code.schedule()), rows.ctypes, rows.nbytes, 1)
+        schedule = code.address(_symbol(code, b"tail_sched"))
+        hip_call("hipMemcpy", ctypes.c_void_p(schedule), rows.ctypes, rows.nbytes, 1)
         forward.blocks = blocks
         if split.whole:
             whole = _Forward.from_buffer_copy(forward)
-            found.append((attend, (split.whole, 1, 1), _THREADS, whole))
+            found.append(Launch(code, attend, (split.whole, 1, 1), _THREADS, whole))
         forward.parts, forward.ways = parts.data, split.ways
-        attend_part, merger = code.function(_forward_symbol(True)), code.function(rb"merge_partsILb0E")
-        found.append((attend_part, (split.tail * split.ways, 1, 1), _THREADS, forward))
+        part, merger = _symbol(code, _forward_symbol(True)), _symbol(code, b"merge_partsILb0E")
+        found.append(Launch(code, part, (split.tail * split.ways, 1, 1), _THREADS, forward))
         merge = _Merge(arrays.o.data, shape.seqlen, shape.nhead_q, parts.data)
-        found.append((merger, (split.tail * _MERGERS, 1, 1), _SMALL_THREADS, merge))
-        return found, (arrays, turned, parts)
+        found.append(Launch(code, merger, (split.tail * _MERGERS, 1, 1), _SMALL_THREADS, merge))
+        return found
+
+
+def _symbol(code: Code, pattern: bytes) -> str:
+    """Find a symbol of its anonymous namespace: the types in it differ between compilers."""
+    return code.symbol(rb"_ZN12_GLOBAL__N_1\d+" + pattern + rb"\w*")
 
 
 def _forward_symbol(split: bool) -> bytes:
@@ -252,7 +212,7 @@ def _compiler() -> list[str]:
         return [hipcc]
     clang = shutil.which("clang++-19") or shutil.which("clang++")
     if clang is None or not _TOOLCHAIN.is_dir():
-        raise UnsupportedError("--moonmath: needs hipcc on PATH or in HIPCC to compile the checkout")
+        raise UnsupportedError("--peer moonmath: needs hipcc on PATH or in HIPCC to compile the checkout")
     paths = {"rocm-path": "hip", "hip-path": "hip", "rocm-device-lib-path": "bitcode"}
     return [clang, "-x", "hip", *(f"--{option}={_TOOLCHAIN / folder}" for option, folder in paths.items())]
 
@@ -269,25 +229,30 @@ def _compile(checkout: Path, rounding: str) -> bytes:
         ]  # fmt: skip
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode:
-            raise UnsupportedError(f"--moonmath: {command[0]} failed:\n{ran.stderr[-2000:]}")
+            raise UnsupportedError(f"--peer moonmath: {command[0]} failed:\n{ran.stderr[-2000:]}")
         return out.read_bytes()
 
 
-def moonmath_subjects(path: Path) -> list[Subject]:
+def peers(path: str) -> list[Subject]:
     """Return a subject for each rounding that `path` has: a checkout, or a code object that names one.
+
+    The first is its default.
 
     Raises
     ------
     InvalidArgumentError
-        It is neither.
+        It is neither, or the card is not an MI300X.
     """
-    if path.is_file():
-        found = [rounding for rounding in ROUNDINGS if rounding in path.name]
+    if played() != "mi300x":
+        raise InvalidArgumentError(f"--peer moonmath: got {devices()[0].name}, expected an MI300X")
+    place = Path(path)
+    if place.is_file():
+        found = [rounding for rounding in ROUNDINGS if rounding in place.name]
     else:
-        found = [r for r in ROUNDINGS if (path / "csrc" / f"attention_{r}.hip").is_file()]
-    if not found or (path.is_file() and len(found) > 1):
+        found = [r for r in ROUNDINGS if (place / "csrc" / f"attention_{r}.hip").is_file()]
+    if not found or (place.is_file() and len(found) > 1):
         raise InvalidArgumentError(
-            f"--moonmath: got {path}, expected a checkout of moonmath-ai/amd-kernels, or a code object of it "
-            f"with one of {', '.join(ROUNDINGS)} in its name"
+            f"--peer moonmath: got {path or 'no path'}, expected a checkout of moonmath-ai/amd-kernels, or a "
+            f"code object of it with one of {', '.join(ROUNDINGS)} in its name"
         )
-    return [Moonmath(path, rounding) for rounding in found]
+    return [Moonmath(place, rounding) for rounding in reversed(found)]
