@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from installed import VERSION
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TOOLCHAIN = ROOT / "build" / "toolchain"
 MAKE = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
 
