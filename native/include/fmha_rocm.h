@@ -88,7 +88,7 @@ extern "C" {
 
 /* Version of this header; fmha_version() is that of the library loaded. */
 #define FMHA_VERSION_MAJOR 0
-#define FMHA_VERSION_MINOR 1
+#define FMHA_VERSION_MINOR 2
 #define FMHA_VERSION_PATCH 0
 
 /* cffi-begin: pyfa_rocm reads what is between the two cffi marks. */

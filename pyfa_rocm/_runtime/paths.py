@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pyfa_rocm.errors import FmhaError
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+# Not resolved: a cache may keep each file elsewhere, and links to it here.
+_PACKAGE = Path(__file__).absolute().parents[1]
 _SOURCE_TREE = _PACKAGE.parent
 
 

@@ -32,7 +32,7 @@ def test_no_other_tag_will_do(tag: str) -> None:
     assert f"got '{tag}', expected v{VERSION}" in done.stderr
 
 
-@pytest.mark.parametrize("script", ["wheel/check_wheel.sh", "test_adapters.sh"])
+@pytest.mark.parametrize("script", ["wheel/check_wheel.sh", "wheel/sbom.sh", "test_adapters.sh"])
 @pytest.mark.parametrize("arguments", [(), ("no-such.whl",)])
 def test_needs_a_wheel(script: str, arguments: tuple[str, ...]) -> None:
     done = run(script, *arguments)
@@ -263,11 +263,11 @@ def test_each_job_checks_what_it_takes() -> None:
     """Before anything else runs on it: the artifact is known only by its name."""
     text = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
     jobs = dict(re.findall(r"^  (\w+):\n(.*?)(?=^  \w+:\n|\Z)", text.partition("\njobs:\n")[2], re.M | re.S))
-    assert list(jobs) == ["tag", "build", "test", "adapters", "publish"]
+    assert list(jobs) == ["tag", "build", "test", "adapters", "sbom", "publish"]
     assert "needs: tag\n" in jobs["build"]
     assert "hashes: ${{ steps.made.outputs.hashes }}" in jobs["build"]
     assert jobs["build"].index("dist_hashes.sh build/dist") < jobs["build"].index("upload-artifact")
-    for name in ("test", "adapters", "publish"):
+    for name in ("test", "adapters", "sbom", "publish"):
         after = jobs[name].partition("actions/download-artifact@")[2].split("      - ")
         assert 'run: native/tools/wheel/dist_hashes.sh dist "$HASHES"' in after[1]
         assert "HASHES: ${{ needs.build.outputs.hashes }}" in after[1]

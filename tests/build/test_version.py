@@ -44,7 +44,9 @@ def test_wheel_takes_the_headers_version() -> None:
 
 
 def test_nothing_else_states_it() -> None:
-    files = [path for path in ROOT.iterdir() if path.is_file()]
+    # release/test_release_papers.py compares these two with the header.
+    papers = {"CHANGELOG.md", "CITATION.cff"}
+    files = [path for path in ROOT.iterdir() if path.is_file() and path.name not in papers]
     for folder in ("native", "pyfa_rocm", "tests", "benchmarks", "examples", ".ci"):
         files += [path for path in (ROOT / folder).rglob("*") if path.is_file()]
     stated = re.compile(rb"(?<![\d.])" + re.escape(VERSION.encode()) + rb"(?![\d.])")

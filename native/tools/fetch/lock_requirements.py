@@ -4,6 +4,7 @@
 - ``demo-requirements.txt``: what build/venv has for the demo, pyproject's dependencies;
 - ``venv-requirements.txt``: what it has for tests, with its extras test and lint too;
 - ``wheel-requirements.txt``: what builds and checks a wheel;
+- ``sbom-requirements.txt``: what lists the parts of a wheel for a release;
 - ``tests/adapters/requirements.txt``: what build/adapters-venv has beside the wheel and torch, and
   ``requirements-cuda.txt``: torch as the package index has it, and what only that needs;
 - ``tests/clients/with_NAME/requirements.txt``: what build/clients-NAME-venv has, pyproject's dependencies,
@@ -92,6 +93,7 @@ def wanted() -> dict[Path, File]:
         FETCH / "demo-requirements.txt": File("pyproject.toml", declared()),
         FETCH / "venv-requirements.txt": File("pyproject.toml", declared("test", "lint")),
         FETCH / "wheel-requirements.txt": File("pyproject.toml", build),
+        FETCH / "sbom-requirements.txt": File("lock_requirements.py", ["cyclonedx-bom"], PYTHONS[1:]),
         ADAPTERS / "requirements.txt": File(
             "pyproject.toml and requirements.in", [*declared(), *adapters], names=f"(?!{TORCH}$).*"
         ),
