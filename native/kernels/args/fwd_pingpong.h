@@ -61,8 +61,8 @@ struct PingpongParams {
   PingpongParts parts;
 };
 
-// The score of a product s of q and k is outer * (1 - 2 / (2^(inner * s) + 1)), in units of log2. If |s| is at
-// most `nearly_line`, that is s * (c0 + c1 s^2 + c2 s^4) to a few times 2^-24 of the cap; c2 is above 0.
+// The score of a product s of q and k is outer * (1 - 2 / (2^(inner * s) + 1)), in units of log2. If |s| is
+// at most `nearly_line`, that is s * (c0 + c1 s^2 + c2 s^4) to a few times 2^-24 of the cap; c2 is above 0.
 struct PingpongCap {
   float nearly_line;  // below 0: no s is small enough
   float c0, c1, c2;
