@@ -20,7 +20,7 @@ CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(SET) -DFMHA_
 MADE_FOR = $(shell sed -n 's/^FMHA_MADE_FOR:[A-Z]*=//p' $(BUILD)/CMakeCache.txt 2>/dev/null)
 # The demo's kernels: our own, AITER's and two of Composable Kernel's, for the cards of this machine, or if it has none, for
 # the one that the software device plays.
-DEMO_KERNELS = (gfx1.*/fmha_(fwd|bwd)_.*|bwd_(fp16|bf16)_(d64|d128)(_alibi|_softcap)?_pingpong|bwd_fp16_d256_wide|bwd_fp32_.*|bwd_(dot|sum|bias)_.*|fwd_(fp16|bf16)_(d64|d128)_(group_)?mask_pad_pingpong|fp16_d64_group_mask_pad_alibi|bf16_d64_mask_pad_dropout|decode_fp16(_fp8(fn)?)?_d128|merge_.*)$$
+DEMO_KERNELS = (gfx1.*/fmha_(fwd|bwd)_.*|bwd_(fp16|bf16)_d[0-9]+(_alibi|_softcap)?_(pingpong|wide)|bwd_fp32_.*|bwd_(dot|sum|bias)_.*|fwd_(fp16|bf16)_(d64|d128)_(group_)?mask_pad_pingpong|fp16_d64_group_mask_pad_alibi|bf16_d64_mask_pad_dropout|decode_fp16(_fp8(fn)?)?_d128|merge_.*)$$
 # Those of `make test`: our own, some of the decoding ones, AITER's, and of Composable Kernel's those of the demo and one
 # backward
 TEST_KERNELS = $(TEST_OWN)|$(TEST_DECODE)|$(TEST_CK)
