@@ -18,6 +18,8 @@ CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(SET) -DFMHA_
 # Three builds, each a part of the next, in one folder: for the demo, for `make test`, and whole. A goal that needs less
 # than there is takes what there is.
 MADE_FOR = $(shell sed -n 's/^FMHA_MADE_FOR:[A-Z]*=//p' $(BUILD)/CMakeCache.txt 2>/dev/null)
+# The demo's build has none of the test programs.
+HAS_TESTS = $(shell sed -n 's/^BUILD_TESTING:[A-Z]*=//p' $(BUILD)/CMakeCache.txt 2>/dev/null)
 # The demo's kernels: our own, AITER's and two of Composable Kernel's, for the cards of this machine, or if it has none, for
 # the one that the software device plays.
 DEMO_KERNELS = (gfx1.*/fmha_(fwd|bwd)_.*|bwd_(fp16|bf16)_d[0-9]+(_alibi|_softcap)?_(pingpong|wide)|bwd_fp32_.*|bwd_(dot|sum|bias)_.*|fwd_(fp16|bf16)_(d64|d128)_(group_)?mask_pad_pingpong|fp16_d64_group_mask_pad_alibi|bf16_d64_mask_pad_dropout|decode_fp16(_fp8(fn)?)?_d128|merge_.*)$$
@@ -71,7 +73,7 @@ toolchain:
 	@native/tools/toolchain.sh --targets "$(GPU_TARGETS)"
 
 build: toolchain
-	@cmake --preset release $(CONFIGURE) -DFMHA_MADE_FOR=all -DBUILD_TESTING=ON
+	@cmake --preset release $(CONFIGURE) -DFMHA_MADE_FOR=all $(WITH_TESTS)
 	@$(PROGRESS) building cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 
@@ -89,7 +91,11 @@ demo:
 test: KERNEL_FILTER = $(TEST_KERNELS)
 test:
 	@native/tools/toolchain.sh --targets "$(GPU_TARGETS)" --tests
-	@[ "$(MADE_FOR)" = all ] || cmake --preset release $(CONFIGURE) -DFMHA_MADE_FOR=test -DBUILD_TESTING=ON
+	@if [ "$(MADE_FOR)" != all ]; then \
+	  cmake --preset release $(CONFIGURE) -DFMHA_MADE_FOR=test -DBUILD_TESTING=ON; \
+	elif [ "$(HAS_TESTS)" != ON ]; then \
+	  cmake --preset release -DBUILD_TESTING=ON --log-level=WARNING; \
+	fi
 	@$(PROGRESS) building cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 	$(CTEST) -E '$(LEFT_CTESTS)'
@@ -100,6 +106,7 @@ check:
 	@$(PYTHON) native/tools/check.py --build $(BUILD) --jobs $(JOBS) $(if $(SINCE),--since "$(SINCE)")
 
 # AFTER_TEST=1: without the software device's own tests that `make test` has just passed on the same device
+test-full: WITH_TESTS = -DBUILD_TESTING=ON
 test-full: build
 	@native/tools/toolchain.sh --tests
 	$(CTEST)
