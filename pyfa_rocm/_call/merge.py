@@ -56,7 +56,7 @@ class MergeParams:
     base2 : bool
         Whether all log-sum-exps are of base 2, not natural.
     accumulate : bool
-        Whether o and lse hold one more part, which the result replaces.
+        True: o and lse hold one more part, and the result replaces it.
     kernel : int
         0: the library's choice; n: the n-th candidate of `fmha_merge_kernel`.
     flags : int

@@ -73,7 +73,7 @@ class DeviceMemory:
     most_kept_blocks : int
         Most allocations of HIP's that are kept on a device; half of them are freed when there are more.
     exact : bool or None
-        Whether kept memory serves only arrays of exactly its size. True: an access behind an array never hits
+        True: kept memory serves only arrays of exactly its size. An access behind an array then never hits
         memory of an earlier one, so the software device reports it. False: it also serves arrays that are up
         to a quarter smaller. None, the default: True on the software device, False on a GPU.
     """

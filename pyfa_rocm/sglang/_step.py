@@ -46,7 +46,8 @@ class Step:
     begins : bool
         All sequences begin in this step, so their keys are those that the step computes.
     whole, window : Pages
-        Of layers without and with a pool of their own for windows; without such a pool both are the same.
+        Pages of layers that use the common pool, and of those that use the pool for windows. A model without
+        that pool has the same in both.
     """
 
     query_start_loc: torch.Tensor

@@ -16,7 +16,7 @@
 //   registers: sums                256 (AGPRs)
 //     own rows                     128
 //     S and dP, P and dS           32, 16
-//     operands read ahead          24
+//     operands read ahead          16
 //   LDS: rows, turned              32 KB, 32 KB
 //   a SIMD, of a block
 //     matrix cycles                4224

@@ -46,11 +46,6 @@ class BwdWideBlocks : BwdRowsInLds<kHdim> {
                            column < bytes_ ? row * row_bytes + column : kNowhere);
   }
 
-  template <int i>
-  __device__ void read_turn(int, int) {}
-  template <int i>
-  __device__ void store_turn(bool) const {}
-
  private:
   int wave_, lane_, bytes_;
 };

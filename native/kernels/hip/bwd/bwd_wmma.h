@@ -468,8 +468,8 @@ class BwdWmma {
     Own own_a_, own_b_;
     TurningMover<kWalk, kHdim, kBlockSize> a_, b_;
     float own_lse_, own_d_;  // of queries
-    // Of the next tile, LSE and D of walked row 32 * i + 16 * (l % 16 / 8) + 8 * (l / 16) + l % 8: lane n of
-    // each sixteen has those of the half's element n of two products (row_share).
+    // Lane l holds LSE and D of the next tile's row 32 * i + 16 * (l % 16 / 8) + 8 * (l / 16) + l % 8: lane n
+    // of each sixteen has those of the half's element n of two products (row_share).
     float lse_[kRegisters], d_[kRegisters];
     int from_head_;  // rows of it are loaded
     WmmaRows from_a_, from_b_;
