@@ -70,7 +70,7 @@ def test_imports_have_no_circle(graph: dict[str, set[str]]) -> None:
 
 
 # The package imports on demand. Python runs a sitecustomize, which belongs to no package, at its start.
-# SGLang calls its plug-in in every process, and the backend only in those that ask for it.
+# SGLang calls its entry point in every process, and the backend only in those that ask for it.
 LAZY = ("pyfa_rocm", "pyfa_rocm.flash_attn._site.sitecustomize", "pyfa_rocm.sglang._register")
 
 
