@@ -4,6 +4,9 @@
 # the software device by itself, by native/emulator.
 include_guard(GLOBAL)
 find_package(Python3 3.10 REQUIRED COMPONENTS Interpreter)
+# pyenv puts a script in front of the interpreter that takes longer than most programs run by this build.
+execute_process(COMMAND ${Python3_EXECUTABLE} -c "import sys; print(sys.executable)" OUTPUT_VARIABLE Python3_EXECUTABLE
+                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 
 set(FMHA_ARCHS "${CMAKE_CURRENT_LIST_DIR}/../archs.toml")
 set(FMHA_GENERATED "${PROJECT_BINARY_DIR}/generated")

@@ -3,9 +3,9 @@
 // hold, no row lies outside the tensor, and no sequence is longer than the call says.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include <cstdint>
+
+#include "common/device.h"
 
 namespace fmha {
 

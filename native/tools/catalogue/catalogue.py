@@ -35,6 +35,8 @@ ARCHS = {arch.name: arch for arch in read_archs().archs}
 # itself, and what all of its kernels instantiate), each kernel 5.5 seconds and 0.1 GB more: d128's 21 kernels
 # of an arch and a dtype took 215 seconds as eight units and 149 as two.
 _KERNELS_A_UNIT = 12
+# Our own kernels take HIP's words from native/kernels/common/device.h.
+_WITHOUT_HIP = ("-nogpuinc",)
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -155,6 +157,24 @@ def select_rows(
     ]
 
 
+def _merged(alike: dict[tuple[str, str], list[Row]]) -> Iterator[tuple[str, list[Row]]]:
+    """Units by stem, Composable Kernel's small ones of the same arch, family, set and flags together."""
+    few: dict[tuple[Any, ...], list[tuple[str, list[Row]]]] = {}
+    for (arch, stem), members in alike.items():
+        first, family = members[0], FAMILIES[members[0].family]
+        members.sort(key=family.order)
+        if first.origin != "ck" or len(members) > _KERNELS_A_UNIT // 2:
+            yield stem, members
+            continue
+        kind = arch, first.family, first.set == "full", family.flags(first)
+        units = few.setdefault(kind, [])
+        if units and len(units[-1][1]) + len(members) <= _KERNELS_A_UNIT:
+            units[-1] = f"{units[-1][0]}_{stem.partition('_')[2]}", units[-1][1] + members
+        else:
+            units.append((stem, members))
+    yield from itertools.chain(*few.values())
+
+
 def in_units(rows: list[Row]) -> list[Row]:
     """The rows, each with its unit: those alike, as their family sees it, share as few as may be.
 
@@ -172,8 +192,7 @@ def in_units(rows: list[Row]) -> list[Row]:
         stem += "_full" * (row.set == "full")
         alike.setdefault((row.arch, stem), []).append(row)
     found = []
-    for (_, stem), members in alike.items():
-        members.sort(key=FAMILIES[members[0].family].order)
+    for stem, members in _merged(alike):
         count = -(-len(members) // _KERNELS_A_UNIT)
         for i, row in enumerate(members):
             part = i * count // len(members) + 1
@@ -244,7 +263,7 @@ def write_units(rows: list[Row], tiles: dict[str, dict[str, Any]], out: Path) ->
         *(
             f'set("FMHA_FLAGS_{unit}" {" ".join(flags)})'
             for unit, (first, *_) in units.items()
-            if (flags := FAMILIES[first.family].flags(first))
+            if (flags := FAMILIES[first.family].flags(first) + _WITHOUT_HIP * (first.origin != "ck"))
         ),
     ]
     _write_if_changed(out / "kernels.cmake", "\n".join(lines) + "\n")

@@ -7,6 +7,7 @@
 #
 # BUILD: a CMake build whose kernels are taken; without it the wheel's are compiled, which takes an hour or more.
 # DIR: the folder for both (build/dist).
+# FMHA_EMU_LEVELS: the x86-64 levels that the software device has code for, instead of all (v2;v3;v4).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
@@ -30,6 +31,7 @@ cmp -s "$locked" "$venv/.requirements" || {
 define=(-Ccmake.define.FMHA_TOOLCHAIN_DIR="$root/build/toolchain")
 # Seen from the build's folder all paths are those of the last wheel: what was compiled for it is found in the cache.
 define+=(-Cbuild-dir=build/wheel -Ccmake.define.FMHA_CACHE=ON)
+[ -z "${FMHA_EMU_LEVELS:-}" ] || define+=(-Ccmake.define.FMHA_EMU_LEVELS="$FMHA_EMU_LEVELS")
 [ -z "$kernels" ] || define+=(-Ccmake.define.FMHA_KERNELS_FROM="$kernels")
 mkdir -p "$out"
 rm -f "$out"/pyfa_rocm-*.whl "$out"/pyfa_rocm-*.tar.gz

@@ -37,8 +37,7 @@
 // or five bytes a cycle and unit. So the matrix unit bounds it, at 7/5 of the usual operations.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/bwd/bwd_fp32_problem.h"
 
 namespace fmha {

@@ -3,9 +3,8 @@
 // windows, and the way of a score.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/bwd_fp32.h"
+#include "common/device.h"
 #include "common/packed_rows.h"
 #include "hip/common/philox.h"
 #include "hip/common/window.h"

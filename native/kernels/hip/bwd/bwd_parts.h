@@ -3,9 +3,8 @@
 // each reads its inputs once, eight elements a thread.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/bwd.h"
+#include "common/device.h"
 #include "common/packed_rows.h"
 #include "hip/common/numbers.h"
 

@@ -33,9 +33,8 @@
 //     matrix cycles                4224
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/bwd_pingpong.h"
+#include "common/device.h"
 #include "hip/bwd/bwd_fp32_problem.h"
 #include "hip/common/pingpong_parts.h"
 #if defined(__gfx950__)

@@ -3,8 +3,7 @@
 // is there. A block of 32 rows of both tensors takes a buffer; what is turned of it another one.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/bwd/bwd_fp32_problem.h"
 #include "hip/common/pingpong_parts.h"
 

@@ -2,8 +2,7 @@
 // LSE and D of the rows that a workgroup of hip/bwd/bwd_side.h walks over.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/pingpong_parts.h"
 
 namespace fmha {

@@ -2,9 +2,8 @@
 // The rows of hip/bwd/bwd_side.h in memory: which ones a workgroup owns, where it walks, and what it writes.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/bwd_pingpong.h"
+#include "common/device.h"
 #include "hip/bwd/bwd_fp32_problem.h"
 #include "hip/common/eights.h"
 #include "hip/common/pingpong_parts.h"

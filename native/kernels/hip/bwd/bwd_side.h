@@ -7,9 +7,8 @@
 // pair Q and K, whose product is S; "b" is dO and V, whose product is dP. Walked rows come in blocks of 32.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/bwd_pingpong.h"
+#include "common/device.h"
 #include "hip/bwd/bwd_fp32_problem.h"
 #include "hip/bwd/bwd_row_sums.h"
 #include "hip/bwd/bwd_rows.h"

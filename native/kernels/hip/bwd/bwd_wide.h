@@ -25,9 +25,8 @@
 // registers. So S and dP, which vector instructions read, are multiplied by lines of assembly.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/bwd_pingpong.h"
+#include "common/device.h"
 #include "hip/bwd/bwd_side.h"
 #include "hip/common/pingpong_parts.h"
 #if defined(__gfx950__)

@@ -4,8 +4,7 @@
 // tensor is turned, there is room for two blocks of the second.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/bwd/bwd_fp32_problem.h"
 #include "hip/bwd/bwd_pingpong_gfx942.h"
 #include "hip/common/pingpong_parts.h"

@@ -3,8 +3,7 @@
 // A block of 32 rows of both tensors takes one of four buffers.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/bwd/bwd_fp32_problem.h"
 #include "hip/bwd/bwd_pingpong_gfx950.h"
 #include "hip/common/pingpong_parts.h"

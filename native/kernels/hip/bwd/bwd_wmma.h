@@ -42,8 +42,7 @@
 // The gradient of a bias (hip/bwd/bwd_wmma_bias.h) has workgroups of its own.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/bwd/bwd_wmma_parts.h"
 #include "hip/bwd/bwd_wmma_scores.h"
 #include "hip/common/wmma_tiles.h"

@@ -4,8 +4,7 @@
 // over the heads and sequences that share the bias, in their order: the sums have the same bits each time.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/numbers.h"
 
 namespace fmha {

@@ -2,10 +2,9 @@
 // The rows that hip/bwd/bwd_wmma.h walks over, and those that its waves own.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include <utility>
 
+#include "common/device.h"
 #include "hip/bwd/bwd_fp32_problem.h"
 #include "hip/common/wmma_tiles.h"
 

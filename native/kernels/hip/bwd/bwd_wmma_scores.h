@@ -3,8 +3,7 @@
 // that dropout keeps.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/bwd/bwd_fp32_problem.h"
 #include "hip/common/wmma_dropout.h"
 #include "hip/common/wmma_features.h"

@@ -2,8 +2,7 @@
 // Eight numbers that lie together: rounded, loaded and stored.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/memory.h"
 #include "hip/common/products.h"
 

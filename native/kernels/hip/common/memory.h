@@ -2,8 +2,7 @@
 // Access to memory by instructions that check addresses, and to LDS by its own.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/rdna.h"
 
 namespace fmha {

@@ -2,7 +2,7 @@
 // The element types of our own memory-bound kernels: eight at a time, computed in float32.
 #pragma once
 
-#include <hip/hip_runtime.h>
+#include "common/device.h"
 
 namespace fmha {
 

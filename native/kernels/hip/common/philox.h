@@ -7,9 +7,9 @@
 // They are 16 rows of one column: rows 0 to 7 and 16 to 23 of lanes below 32, the others of lanes above.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include <cstdint>
+
+#include "common/device.h"
 
 namespace fmha {
 

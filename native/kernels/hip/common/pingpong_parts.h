@@ -3,8 +3,7 @@
 // tiles of rows in LDS.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/memory.h"
 #include "hip/common/products.h"
 

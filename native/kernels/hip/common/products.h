@@ -2,8 +2,7 @@
 // Products of matrices of 16 bits, and what stands in them.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/numbers.h"
 
 namespace fmha {

@@ -2,7 +2,7 @@
 // The keys that a query sees, and the queries that see a key.
 #pragma once
 
-#include <hip/hip_runtime.h>
+#include "common/device.h"
 
 namespace fmha {
 

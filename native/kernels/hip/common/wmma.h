@@ -20,8 +20,7 @@
 // (operand_of).
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/eights.h"
 #include "hip/common/products.h"
 #if defined(__GFX10__)

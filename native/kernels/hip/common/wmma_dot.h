@@ -15,8 +15,7 @@
 // no DPP of an instruction that adds to its own result (GCNDPPCombine): hence the assembly.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/products.h"
 
 namespace fmha {

@@ -2,8 +2,7 @@
 // The probabilities that dropout keeps, for lanes that have eight keys of one row, as WMMA leaves them.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/philox.h"
 #include "hip/common/wmma.h"
 

@@ -13,8 +13,7 @@
 // pairs: there it is (b1 ^ b4, b2 ^ b3, b0 ^ b5), in which b0 says which of the pair.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/eights.h"
 #include "hip/common/memory.h"
 #include "hip/common/wmma.h"

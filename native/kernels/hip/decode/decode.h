@@ -33,8 +33,7 @@
 // and a compute unit with two workgroups 64 KB or more.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/decode/decode_tile.h"
 
 namespace fmha {

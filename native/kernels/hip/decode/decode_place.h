@@ -2,9 +2,8 @@
 // A lane's place in its wave, and where the tokens of a workgroup's sequence are.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/decode.h"
+#include "common/device.h"
 #include "hip/common/rdna.h"
 
 namespace fmha {

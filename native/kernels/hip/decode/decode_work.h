@@ -2,9 +2,8 @@
 // The rows and keys that a workgroup of hip/decode/decode.h does, and the numbers that apply to all of them.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/decode.h"
+#include "common/device.h"
 #include "common/packed_rows.h"
 #include "hip/common/window.h"
 #include "hip/decode/decode_place.h"

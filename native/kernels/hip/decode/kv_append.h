@@ -19,9 +19,8 @@
 // five times the 8.3 that HBM gives it.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/kv_append.h"
+#include "common/device.h"
 #include "hip/common/numbers.h"
 
 namespace fmha {
@@ -57,11 +56,13 @@ template <>
 __device__ inline Eight<ArchFp8> append_rounded<ArchFp8>(const AppendNumbers& numbers, float factor) {
   float y[kPerThread];
   for (int i = 0; i < kPerThread; ++i) y[i] = clamped(numbers.x[i] * factor);
-  uint2 packed = {};
-  packed.x = __builtin_amdgcn_cvt_pk_fp8_f32(y[0], y[1], packed.x, false);
-  packed.x = __builtin_amdgcn_cvt_pk_fp8_f32(y[2], y[3], packed.x, true);
-  packed.y = __builtin_amdgcn_cvt_pk_fp8_f32(y[4], y[5], packed.y, false);
-  packed.y = __builtin_amdgcn_cvt_pk_fp8_f32(y[6], y[7], packed.y, true);
+  struct {
+    uint32_t low, high;
+  } packed = {};
+  packed.low = __builtin_amdgcn_cvt_pk_fp8_f32(y[0], y[1], packed.low, false);
+  packed.low = __builtin_amdgcn_cvt_pk_fp8_f32(y[2], y[3], packed.low, true);
+  packed.high = __builtin_amdgcn_cvt_pk_fp8_f32(y[4], y[5], packed.high, false);
+  packed.high = __builtin_amdgcn_cvt_pk_fp8_f32(y[6], y[7], packed.high, true);
   return __builtin_bit_cast(Eight<ArchFp8>, packed);
 }
 #endif

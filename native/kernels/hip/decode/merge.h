@@ -30,9 +30,8 @@
 // times and more.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/merge.h"
+#include "common/device.h"
 #include "hip/common/numbers.h"
 
 namespace fmha {

@@ -44,9 +44,8 @@
 //     LDS cycles of the unit  2048                  2560
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/fwd_pingpong.h"
+#include "common/device.h"
 #include "hip/common/pingpong_parts.h"
 #include "hip/fwd/fwd_pingpong_scores.h"
 #include "hip/fwd/fwd_pingpong_softmax.h"

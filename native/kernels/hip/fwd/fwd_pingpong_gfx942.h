@@ -3,8 +3,7 @@
 // LDS as it is, and V turned. In some kernels loads of K write LDS themselves, 4 bytes a lane.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/pingpong_parts.h"
 
 namespace fmha {

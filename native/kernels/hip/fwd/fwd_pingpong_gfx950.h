@@ -9,8 +9,7 @@
 // the other way, for the same reason.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/pingpong_parts.h"
 
 namespace fmha {

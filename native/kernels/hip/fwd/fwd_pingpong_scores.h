@@ -9,9 +9,8 @@
 // product more than a plain score, and a softcap three and a half.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/fwd_pingpong.h"
+#include "common/device.h"
 #include "hip/common/pingpong_parts.h"
 
 namespace fmha {

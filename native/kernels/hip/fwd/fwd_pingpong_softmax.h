@@ -8,8 +8,7 @@
 // Each lane looks at its half of the keys; only if the reference of some row must follow, both halves do.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
+#include "common/device.h"
 #include "hip/common/pingpong_parts.h"
 #include "hip/fwd/fwd_pingpong_scores.h"
 

@@ -34,9 +34,8 @@
 //   K or V on its way      16
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/fwd_wmma.h"
+#include "common/device.h"
 #include "hip/common/wmma_dropout.h"
 #include "hip/common/wmma_features.h"
 #include "hip/common/wmma_tiles.h"

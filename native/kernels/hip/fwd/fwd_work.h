@@ -2,9 +2,8 @@
 // The part of a forward problem that a workgroup of our own kernels does.
 #pragma once
 
-#include <hip/hip_runtime.h>
-
 #include "args/fwd_pingpong.h"
+#include "common/device.h"
 #include "common/packed_rows.h"
 #include "hip/common/window.h"
 
