@@ -123,7 +123,7 @@ wheel: SET = $(WHEEL_SET)
 wheel: toolchain
 	@cmake --preset release -B $(WHEEL_KERNELS) $(CONFIGURE) -DFMHA_MADE_FOR=all
 	@$(PROGRESS) "building kernels" cmake --build $(WHEEL_KERNELS) --parallel $(JOBS) --target kernels
-	FMHA_EMU_LEVELS="$(WHEEL_LEVELS)" native/tools/wheel/build_wheel.sh --kernels-from "$(WHEEL_KERNELS)"
+	native/tools/wheel/build_wheel.sh --kernels-from "$(WHEEL_KERNELS)" --levels "$(WHEEL_LEVELS)"
 
 # Tests the wheel's package, not the source tree's, in an environment of its own with the frameworks.
 test-adapters:

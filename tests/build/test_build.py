@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -149,13 +150,16 @@ def test_names_say_every_feature(tmp_path: Path) -> None:
 
 
 def test_a_unit_makes_its_kernels(tmp_path: Path) -> None:
-    """Each row is one line of its translation unit, with what the row and its tile say."""
+    """Each row is one line of its translation unit, with what the row and its tile say; small units are one."""
     assert list_kernels(tmp_path, BLOCK).returncode == 0
-    source = (tmp_path / "out" / "gfx942" / "fwd_bf16_d96v128.hip").read_text()
-    lines = [line for line in source.splitlines() if line.startswith("FMHA_FWD_KERNEL(")]
+    (unit,) = (tmp_path / "out" / "gfx942").glob("*.hip")
+    assert unit.stem in ("fwd_fp16_d96v128_bf16_d96v128", "fwd_bf16_d96v128_fp16_d96v128")
+    lines = sorted(line for line in unit.read_text().splitlines() if line.startswith("FMHA_FWD_KERNEL("))
     assert [line.split(",")[0] for line in lines] == [
         "FMHA_FWD_KERNEL(fmha_fwd_bf16_d96v128",
         "FMHA_FWD_KERNEL(fmha_fwd_bf16_d96v128_pad",
+        "FMHA_FWD_KERNEL(fmha_fwd_fp16_d96v128",
+        "FMHA_FWD_KERNEL(fmha_fwd_fp16_d96v128_pad",
     ]
     assert ".pipeline = fmha::PipelineKind::kQr, .block = {128, 64, 32, 128, 32, 96}, .waves = 4" in lines[0]
     said = ".blocks_per_cu = 1, .k_ahead = false, .hdim_step = 8, .group = false, .mask = false, .pad = false"
@@ -163,7 +167,10 @@ def test_a_unit_makes_its_kernels(tmp_path: Path) -> None:
 
 
 def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> None:
-    """Kernels of a dtype and head dims share units; a larger set leaves the smaller set's units unchanged."""
+    """Kernels of a dtype and head dims share units, Composable Kernel's few ones with those of others.
+
+    A larger set leaves the smaller set's units unchanged.
+    """
     units: dict[str, dict[str, set[str]]] = {}
     for kernel_set in ("default", "full"):
         out, catalogue = tmp_path / kernel_set, ROOT / "native/kernels/catalogue"
@@ -176,7 +183,8 @@ def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> Non
             alike: tuple[str, ...] = ("arch", "family", "dtype", "hdim_q", "hdim_v")
             if members[0]["family"] in ("bwd_parts", "kv_append", "merge"):  # which are small
                 alike = ("arch", "family")
-            assert len({tuple(row[key] for key in alike) for row in members}) == 1
+            kinds = Counter(tuple(row[key] for key in alike) for row in members)
+            assert len(kinds) == 1 or (members[0]["origin"] == "ck" and max(kinds.values()) <= 6)
             if members[0]["object"]:  # not compiled
                 continue
             units[kernel_set][str(path.relative_to(out))] = {row["name"] for row in members}

@@ -72,7 +72,10 @@ def test_each_has_its_files(group: str) -> None:
 def test_unknown_argument() -> None:
     done = run("wheel/build_wheel.sh", "--kernel-set", "full")
     assert done.returncode == 2
-    assert "unknown argument --kernel-set; expected --kernels-from BUILD or --out DIR" in done.stderr
+    assert (
+        "unknown argument --kernel-set; expected --kernels-from BUILD, --levels LEVELS or --out DIR"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize(("platform", "right"), [("linux-x86_64", True), ("manylinux_2_28-x86_64", False)])
@@ -125,7 +128,8 @@ def test_wheel_packs_the_default_set_unless_one_is_named(arguments: tuple[str, .
     builds = [line for line in commands if " cmake --build " in line]
     assert len(builds) == 1
     assert builds[0].endswith("--target kernels")
-    assert f'native/tools/wheel/build_wheel.sh --kernels-from "{folder[1]}"' in commands
+    levels = "v2;v4" if kernel_set == "ci" else "v2;v3;v4"
+    assert f'native/tools/wheel/build_wheel.sh --kernels-from "{folder[1]}" --levels "{levels}"' in commands
 
 
 def test_actions_are_commits() -> None:
