@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from pyfa_rocm.cli import demo, device, flash_attn, info, paths, prove
 from pyfa_rocm.cli.bench import command as bench
+from pyfa_rocm.cli.first_day import command as first_day
 from pyfa_rocm.errors import FmhaError
 
 
@@ -24,6 +25,7 @@ def _parser() -> argparse.ArgumentParser:
         "prove": prove,
         "demo": demo,
         "bench": bench,
+        "first-day": first_day,
         "paths": paths,
         "device": device,
         "flash-attn": flash_attn,
@@ -35,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=module.run)
     info.add_arguments(commands.choices["info"])
     bench.add_arguments(commands.choices["bench"])
+    first_day.add_arguments(commands.choices["first-day"])
     prove.add_arguments(commands.choices["prove"])
     paths.add_arguments(commands.choices["paths"])
     device.add_arguments(commands.choices["device"])

@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pyfa_rocm import emulator
-from pyfa_rocm.clock.subjects import Subject
+from pyfa_rocm.clock.subjects import Enqueue, Subject
 from pyfa_rocm.device import synchronize
 from pyfa_rocm.emulator import Range, Time
 from pyfa_rocm.oracle.problem import Problem
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["Estimate", "estimate", "launch_times"]
 
 # Workgroups that are modelled along each axis of a grid.
 POINTS = 3
@@ -99,16 +99,27 @@ def estimate(subject: Subject, shape: Problem, direction: str = "forward", event
     return min(variants, key=lambda found: found.middle_seconds)
 
 
+def launch_times(
+    enqueue: Enqueue, events: int = 0, constants: Mapping[str, tuple[float, float]] | None = None
+) -> list[tuple[str, Time]]:
+    """Run the sampled workgroups of what is enqueued; return the kernel and the time of each launch.
+
+    `events` and `constants` are those of `emulator.profile`.
+    """
+    clock = emulator.profile(timing=True, sample=POINTS, events=events, constants=constants)
+    with _without_checks(), clock as profile:
+        enqueue.call()
+        synchronize()
+    return [
+        (launch.kernel, launch.time)
+        for launch in profile.launches
+        if launch.time is not None and not any(word in launch.kernel for word in enqueue.untimed)
+    ]
+
+
 def _estimate(subject: Subject, shape: Problem, direction: str, events: int) -> Estimate:
     with _without_checks(), subject.prepare(shape, direction) as enqueue:
-        with emulator.profile(timing=True, sample=POINTS, events=events) as profile:
-            enqueue.call()
-            synchronize()
-        parts = [
-            (launch.kernel, launch.time)
-            for launch in profile.launches
-            if launch.time is not None and not any(word in launch.kernel for word in enqueue.untimed)
-        ]
+        parts = launch_times(enqueue, events)
     timed = [time for _, time in parts]
     longest = max(timed, key=lambda time: time.seconds.high)
 

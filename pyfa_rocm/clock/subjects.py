@@ -122,6 +122,12 @@ class ProblemArrays:
         for head in sorted(heads):
             hip.call("hipMemcpy", tensor.data + head * host.nbytes, host.ctypes.data, host.nbytes, kind)
 
+    def fill_all(self) -> None:
+        """Write all heads of q, k and v: a card reads them."""
+        rng = np.random.default_rng(0)
+        for tensor in (self.q, self.k, self.v):
+            self._write(tensor, rng, set(range(tensor.shape[0] * tensor.shape[1])))
+
     def fill_heads(self, heads: set[int]) -> None:
         """Write further heads of q, k and v, which have as many; they count through all batches."""
         rng = np.random.default_rng(1)

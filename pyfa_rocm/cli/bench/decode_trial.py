@@ -67,7 +67,8 @@ class Decoding:
         self._held += [self._pool(x, pages) for x in (self._k, self._v)]
         self._o = DeviceArray.empty(self._q.shape, dtype)
         self.params = self._params(pages)
-        self._workspace = self._allocate_workspace()
+        self._workspace: DeviceArray | None = None
+        self.make_room()
 
     def _pool(self, tokens: npt.NDArray[np.generic], pages: int) -> DeviceArray:
         """Put tokens on the device, again and again until all pages have some."""
@@ -97,13 +98,12 @@ class Decoding:
         )  # fmt: skip
         return DecodeParams(fwd, cache, num_splits=trial.num_splits)
 
-    def _allocate_workspace(self) -> DeviceArray | None:
+    def make_room(self) -> None:
+        """Allocate the workspace of the kernel that `params` asks for."""
         nbytes = fmha.fmha_decode_workspace_bytes(self.params)
-        if nbytes == 0:
-            return None
-        workspace = DeviceArray.empty((nbytes,), np.uint8)
-        self.params.workspace, self.params.workspace_bytes = workspace.data, nbytes
-        return workspace
+        self._workspace = DeviceArray.empty((nbytes,), np.uint8) if nbytes else None
+        self.params.workspace = 0 if self._workspace is None else self._workspace.data
+        self.params.workspace_bytes = nbytes
 
     @property
     def splits(self) -> int:

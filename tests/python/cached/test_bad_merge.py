@@ -12,7 +12,6 @@ import pytest
 from arena import Arena, Bytes, Path, Tried, paths, tame, try_field, try_fields
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge import merged
 from plugins import hypothesis_profile
 
 import pyfa_rocm
@@ -21,6 +20,7 @@ from pyfa_rocm._call.merge import merge_to_c
 from pyfa_rocm._runtime import library
 from pyfa_rocm._runtime.library import check
 from pyfa_rocm.array import dtype_of
+from pyfa_rocm.oracle.merging import merged
 
 EXAMPLES = hypothesis_profile.EXAMPLES // 8
 PARTS, BATCH, SEQLEN, NHEAD, HDIM = 9, 2, 3, 2, 64
