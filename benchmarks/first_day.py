@@ -209,8 +209,8 @@ def table(rows: list[Row]) -> str:
     if ratios:
         logs = np.log(ratios)
         lines.append(
-            f"{len(ratios)} rows: measured times are {np.exp(logs.mean()):.3f} of the middle in the mean, and "
-            f"{np.abs(np.expm1(logs)).mean():.1%} away from it"
+            f"{len(ratios)} rows: measured times are {np.exp(logs.mean()):.3f} of the middle in the "
+            f"mean, and {np.abs(np.expm1(logs)).mean():.1%} away from it"
         )
     return "\n".join(lines)
 

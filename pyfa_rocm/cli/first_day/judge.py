@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What in the results of `first-day` disagrees: with float64, with a promise, with the clock."""
+"""Disagreements in the results of `first-day`: with float64, with a promise, with the clock."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What is run on, and the card's clock and power under load, as the driver tells them."""
+"""The machine: library, device and driver, and the card's clock and power under load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyfa_rocm.device import current_device, describe, runtime
 __all__ = ["Sensors", "identity", "under_load"]
 
 _SYS = Path("/sys")
-# What the driver names a sensor, the first that there is: and how many of its units are one of ours.
+# The driver's names of each sensor, of which the first that there is counts, and its unit in ours.
 _SENSORS = {
     "clock_hz": (("freq1_input",), 1.0),
     "memory_clock_hz": (("freq2_input",), 1.0),

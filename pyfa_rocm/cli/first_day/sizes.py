@@ -18,7 +18,7 @@ _DIRECTIONS = ("forward", "backward")
 
 @dataclass(frozen=True)
 class DayOne:
-    """What is run.
+    """The amount that is run.
 
     Attributes
     ----------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What `first-day` times, as JSON, ready to run by each kernel that can do it."""
+"""The problems that `first-day` times: as JSON, and ready to run by each kernel that can do them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a kernel did with a random problem, and how the kernel is asked for."""
+"""The outcome of a random problem on a kernel, and how the kernel is asked for."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class NotOfferedError(Exception):
 
 
 class Outcome(NamedTuple):
-    """What a kernel did with a problem.
+    """The outcome of a problem on a kernel.
 
     Attributes
     ----------
