@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -199,3 +200,55 @@ def test_backward_refuses_what_is_not_there(tmp_path: Path) -> None:
     assert done.stderr.startswith("backward.py: ")
     assert "Traceback" not in done.stderr
     assert _run(tmp_path, "backward.py", "--repeats", "0").returncode == 2
+
+
+def _first_day() -> Any:
+    spec = importlib.util.spec_from_file_location("first_day", ROOT / "benchmarks" / "first_day.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_first_day_fits_what_the_rows_determine() -> None:
+    """Of three constants one moves every row, one none, and one only with the first."""
+    rng, noise = np.random.default_rng(0), 0.01
+    alone = rng.uniform(0.2, 1.0, 20)
+    slopes = np.stack([alone, np.zeros(20), alone * 1e-3], axis=1)
+    errors = slopes @ np.array([0.3, 0.1, 0.2]) + rng.normal(0, noise, 20)
+    found = _first_day().fit(slopes, errors, noise)
+    assert found.determined.tolist() == [True, False, False]
+    assert found.places[0] == pytest.approx(0.8, abs=0.05)
+    assert found.places[1:].tolist() == [0.5, 0.5]
+    assert found.deviations[0] < 0.05 < found.deviations[1]
+
+
+@pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device")
+def test_first_day_finds_a_constant_again(tmp_path: Path) -> None:
+    """Times of the clock itself with a constant elsewhere; small problems take as long as a launch does."""
+    module = _first_day()
+    clock = module.Clock(("launch_seconds", "atomic_bandwidth"))
+    work = {"kind": "attention", "direction": "forward", "nhead_q": 1, "nhead_k": 1, "hdim": 64,
+            "causal": False, "dtype": "bfloat16"}  # fmt: skip
+    steps = {}
+    for seqlen in (64, 128, 192):
+        workload = work | {"batch": 1, "seqlen": seqlen}
+        ready = module.from_json(workload).ready()
+        measured = clock.seconds(ready, ready.kernels[0], {"launch_seconds": 0.9})
+        row = {"kernel": ready.kernels[0], "measured": measured, "modelled": None}
+        steps[f"choices {seqlen}"] = {"workload": workload, "candidates": [row]}
+    rows = list(module.rows_of({"steps": steps}))
+    found = module.fitted(rows, clock, 0.03)
+    launch, atomics = (found["constants"][name] for name in clock.names)
+    assert (launch["determined"], atomics["determined"]) == (True, False)
+    assert launch["place"] == pytest.approx(0.9, abs=0.2)
+    for errors in found["errors"].values():
+        assert errors["after"] < errors["before"] / 2
+    assert "atomic_bandwidth             not determined" in module.fit_text(found)
+    file = tmp_path / "day.json"
+    file.write_text(json.dumps({"steps": steps}))
+    done = _run(tmp_path, "first_day.py", str(file))
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[1] for line in done.stdout.splitlines()[1:]] == ["64", "128", "192"]

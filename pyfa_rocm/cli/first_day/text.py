@@ -18,6 +18,8 @@ NARROWEST, WIDEST = 60, 104
 # From here on a line has room for the kernel's name.
 _WIDE = 96
 _MOST_LISTED = 20
+# Characters of the two columns of numbers.
+_NUMBERS = 25
 # Families whose bounds leave room; those of the others are one rounding, which some element always needs.
 _SUMS = ("fwd", "bwd", "decode")
 _KINDS = {
@@ -114,10 +116,16 @@ def _times(part: str, document: Result, width: int) -> Iterator[str]:
         return
     unit = "TB/s" if part == "decode" else "TFLOPS"
     wide = max(len(title) for title, _, _ in rows)
+    # Numbers go below their problem where there is no room beside it.
+    below = wide + _NUMBERS + 2 > width
+    wide = 0 if below else wide
     yield ""
     yield f"{part}, {unit} of the library's choice"
     yield f"  {'':{wide}}{'measured':>10}{'clock':>15}"
-    for title, speeds, words in rows:
+    for name, speeds, words in rows:
+        title = "" if below else name
+        if below:
+            yield f"  {name}"
         if speeds is None:
             yield _wrapped(f"  {title:{wide}}  ", words, width)
             continue

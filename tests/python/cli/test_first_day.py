@@ -90,9 +90,9 @@ def test_a_second_run_resumes(
     assert (document["ok"], document["complete"], document["times"]) == (True, True, "modelled")
     assert {name: document["steps"][name] for name in half["steps"]} == half["steps"]
     assert list(document["not_forced"]) == ["fmha_bwd_dot_fp16"]
-    assert not document["disagreements"]
+    assert not any(x["correctness"] for x in document["disagreements"])
     assert "nothing here was measured on a card" in " ".join(out.split())
-    assert "Nothing disagrees." in out
+    assert "all results are right. Everything is in" in out
     timed = document["steps"][f"published {TINY}"]["candidates"]
     assert all(0 < row["modelled"]["low"] <= row["modelled"]["high"] for row in timed)
     for columns in (40, 80, 200):
