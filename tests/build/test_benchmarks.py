@@ -226,7 +226,9 @@ def test_first_day_fits_what_the_rows_determine() -> None:
 
 
 @pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device")
-def test_first_day_finds_a_constant_again(tmp_path: Path) -> None:
+def test_first_day_finds_a_constant_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Times of the clock itself with a constant elsewhere; small problems take as long as a launch does."""
     module = _first_day()
     clock = module.Clock(("launch_seconds", "atomic_bandwidth"))
@@ -249,6 +251,6 @@ def test_first_day_finds_a_constant_again(tmp_path: Path) -> None:
     assert "atomic_bandwidth             not determined" in module.fit_text(found)
     file = tmp_path / "day.json"
     file.write_text(json.dumps({"steps": steps}))
-    done = _run(tmp_path, "first_day.py", str(file))
-    assert done.returncode == 0, done.stderr
-    assert [line.split()[1] for line in done.stdout.splitlines()[1:]] == ["64", "128", "192"]
+    monkeypatch.setattr("sys.argv", ["first_day.py", str(file)])
+    module.main()
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]] == ["64", "128", "192"]

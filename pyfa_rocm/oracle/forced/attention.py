@@ -165,6 +165,8 @@ def forward(row: Row, seed: int, sizes: Sizes) -> Outcome:
     p = placed.problem
     room, params.workspace = workspace(nbytes := fmha.fmha_fwd_workspace_bytes(params))
     params.workspace_bytes = nbytes
+    if fmha.fmha_fwd_kernel(params).name != row["name"]:
+        raise NotOfferedError(f"not offered with a workspace: {p}")
 
     def run() -> dict[str, Array]:
         o, lse = nothing(placed.o_shape, p.o_dtype), nothing(placed.lse_shape, "float32")
