@@ -213,7 +213,7 @@ def _first_day() -> Any:
 
 
 def test_first_day_fits_what_the_rows_determine() -> None:
-    """Of three constants one moves every row, one none, and one only with the first."""
+    """The first of three constants moves every row, the second none, and the third hardly any."""
     rng, noise = np.random.default_rng(0), 0.01
     alone = rng.uniform(0.2, 1.0, 20)
     slopes = np.stack([alone, np.zeros(20), alone * 1e-3], axis=1)
