@@ -112,20 +112,20 @@ def card(instinct: bool) -> DayOne:
 def software_device() -> DayOne:
     """Return what the software device runs: every instruction of the random problems is simulated.
 
-    The clock runs some workgroups of each timed problem, which so may have a card's size.
+    Of the timed problems, the clock runs some workgroups.
     """
-    small = [
-        *_both(Problem(1, 16, 16, 1024, 128, True)),
-        *_both(Problem(4, 16, 16, 2048, 64, False)),
-        Attention(Problem(1, 16, 16, 1024, 64, True, "float16"), "forward"),
-    ]
+    published = tuple(_both(Problem(1, 32, 8, 1024, 128, False)))
     return DayOne(
         forced=Sizes(longest=100, most_heads=2, runs=2),
         rounds=1,
-        published=tuple(_both(Problem(4, 64, 8, 8192, 128, False))),
-        choices=tuple(small),
-        decode=(Decode(4, 4096, 8, 2, 128, 16, "bfloat16"),),
-        load=Attention(Problem(4, 64, 8, 8192, 128, False), "forward"),
+        published=published,
+        choices=(
+            Attention(Problem(1, 16, 16, 512, 64, True), "forward"),
+            Attention(Problem(1, 4, 1, 1024, 64, True, "float16"), "forward"),
+            Attention(Problem(1, 16, 16, 512, 64, True), "backward"),
+        ),
+        decode=(Decode(4, 2048, 8, 2, 128, 16, "bfloat16"),),
+        load=published[0],
         load_seconds=0.0,
         calls=20,
         minutes=5.0,
