@@ -112,7 +112,7 @@ def card(instinct: bool) -> DayOne:
 def software_device() -> DayOne:
     """Return what the software device runs: every instruction of the random problems is simulated.
 
-    Of the timed problems, the clock runs some workgroups.
+    The clock runs some workgroups of each timed problem.
     """
     published = tuple(_both(Problem(1, 32, 8, 1024, 128, False)))
     return DayOne(

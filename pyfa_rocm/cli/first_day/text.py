@@ -15,8 +15,6 @@ __all__ = ["report"]
 
 Result = dict[str, Any]
 NARROWEST, WIDEST = 60, 104
-# From here on a line has room for the kernel's name.
-_WIDE = 96
 _MOST_LISTED = 20
 # Characters of the two columns of numbers.
 _NUMBERS = 25
@@ -119,6 +117,8 @@ def _times(part: str, document: Result, width: int) -> Iterator[str]:
     # Numbers go below their problem where there is no room beside it.
     below = wide + _NUMBERS + 2 > width
     wide = 0 if below else wide
+    start = 2 + wide + _NUMBERS + 2
+    named = all(speeds is None or start + len(words) <= width for _, speeds, words in rows)
     yield ""
     yield f"{part}, {unit} of the library's choice"
     yield f"  {'':{wide}}{'measured':>10}{'clock':>15}"
@@ -130,7 +130,7 @@ def _times(part: str, document: Result, width: int) -> Iterator[str]:
             yield _wrapped(f"  {title:{wide}}  ", words, width)
             continue
         line = f"  {title:{wide}}{speeds[0] or '-':>10}{speeds[1] or '-':>15}"
-        yield f"{line}  {words}" if width >= _WIDE and len(line) + len(words) + 2 <= width else line
+        yield f"{line}  {words}" if named else line
 
 
 def _choices(document: Result, width: int) -> Iterator[str]:
