@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = ROOT / "native" / "cmake"
 INSTINCT = ["gfx90a", "gfx942", "gfx950"]
 RDNA2 = ["gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"]
-RDNA3 = ["gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151"]
+RDNA3 = ["gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153"]
 RADEON = [*RDNA2, *RDNA3, "gfx1201", "gfx1200"]
 ALL = INSTINCT + RADEON
 DISTINCT = [*INSTINCT, "gfx1030", "gfx1100", "gfx1201"]
@@ -32,6 +32,8 @@ CARDS = {
     "gfx1103": 110003,
     "gfx1150": 110500,
     "gfx1151": 110501,
+    "gfx1152": 110502,
+    "gfx1153": 110503,
     "gfx1200": 120000,
     "gfx1201": 120001,
 }
