@@ -454,7 +454,7 @@ scratch=$(mktemp -d "$prefix/.fetch.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 begin_jobs
 await_all
-# What an earlier version of this program unpacked lacks the archs that have come since.
+# A device library that an earlier version of this program unpacked lacks the archs that have come since.
 for folder in "$prefix/bitcode" "$prefix/clang20/bitcode"; do
   [ -n "$rocm" ] || [ ! -d "$folder" ] ||
     python3 "$here/fetch/add_bitcode.py" "$folder" --clang "$(command -v "clang++-$llvm")"
