@@ -131,6 +131,24 @@ def test_families(tmp_path: Path, wish: str, targets: list[str]) -> None:
     assert targets_of(tmp_path, f'"{wish}"')[0] == targets
 
 
+def test_code_objects_are_packed_after_the_nearest(tmp_path: Path) -> None:
+    """An arch with `nearest` names it before the one that both are like; it must be like that one too."""
+    program, own = ROOT / "native/tools/catalogue/archs.py", ROOT / "native/archs.toml"
+    subprocess.run([sys.executable, program, own, "--out", tmp_path], check=True)
+    lists = (tmp_path / "archs.cmake").read_text().splitlines()
+    assert "set(FMHA_LIKE_gfx1100)" in lists
+    assert "set(FMHA_LIKE_gfx1150 gfx1100)" in lists
+    assert "set(FMHA_LIKE_gfx1153 gfx1150 gfx1100)" in lists
+    for other in ("gfx942", "gfx1030", "gfx1151", "gfx9999"):
+        wrong = tmp_path / "archs.toml"
+        wrong.write_text(own.read_text().replace('nearest = "gfx1150"', f'nearest = "{other}"'))
+        result = subprocess.run(
+            [sys.executable, program, wrong, "--out", tmp_path], check=False, capture_output=True, text=True
+        )
+        assert result.returncode == 1
+        assert f"gfx1151: nearest is '{other}', expected one like gfx1100 too" in result.stderr
+
+
 def jobs(folder: Path, files: dict[str, str], **variables: str) -> tuple[int, str]:
     """How many compilers run at a time on a machine with these files, and what CMake prints."""
     for name, content in files.items():
