@@ -97,7 +97,7 @@ endif()
 list(LENGTH FMHA_KERNEL_UNITS _units)
 
 # fmha_report_unit(<arch>/<unit> [--by-device]): of its code object the report, and the file packed. Where the arch is
-# like another that is built too, that is what differs from that one's code object: hardly anything.
+# like others that are built too, that is what differs from the code object of the one that it resembles most.
 function(fmha_report_unit unit)
   set(object "${_out}/${unit}.co")
   set(by ${ARGN})
@@ -115,14 +115,16 @@ function(fmha_report_unit unit)
     VERBATIM)
   get_filename_component(arch "${unit}" DIRECTORY)
   get_filename_component(name "${unit}" NAME)
-  set(base "${FMHA_LIKE_${arch}}/${name}")
   set(base_object)
   set(from_base)
-  if(base IN_LIST FMHA_KERNEL_UNITS)
-    set(base_object "${_out}/${base}.co")
-    set(from_base --single-thread "--patch-from=${base_object}")
-    set_property(GLOBAL APPEND PROPERTY FMHA_PACKED_AFTER "${unit} ${base}")
-  endif()
+  foreach(other IN LISTS FMHA_LIKE_${arch})
+    if("${other}/${name}" IN_LIST FMHA_KERNEL_UNITS)
+      set(base_object "${_out}/${other}/${name}.co")
+      set(from_base --single-thread "--patch-from=${base_object}")
+      set_property(GLOBAL APPEND PROPERTY FMHA_PACKED_AFTER "${unit} ${other}/${name}")
+      break()
+    endif()
+  endforeach()
   add_custom_command(
     OUTPUT "${object}.zst"
     COMMAND ${FMHA_ZSTD} -19 -qq -f ${from_base} "${object}" -o "${object}.zst"

@@ -126,9 +126,9 @@ has_objects() {
 needs_clang20() {
   [ -z "$rocm" ] || return 1  # has its own compiler
   case ";$targets;" in
-    *";all;"* | *";distinct;"* | *";instinct;"* | *";radeon;"* | *";gfx950;"* | *";gfx12"*) return ;;
+    *";all;"* | *";distinct;"* | *";instinct;"* | *";radeon;"* | *";gfx950;"* | *";gfx1153;"* | *";gfx12"*) return ;;
     ";native;") ! grep -qsh 'gfx_target_version [1-9]' "$kfd"/*/properties ||
-      grep -qshE 'gfx_target_version (90500|12000[01])$' "$kfd"/*/properties ;;
+      grep -qshE 'gfx_target_version (90500|110503|12000[01])$' "$kfd"/*/properties ;;
     *) return 1 ;;
   esac
 }
@@ -454,5 +454,10 @@ scratch=$(mktemp -d "$prefix/.fetch.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 begin_jobs
 await_all
+# A device library that an earlier version of this program unpacked lacks the archs that have come since.
+for folder in "$prefix/bitcode" "$prefix/clang20/bitcode"; do
+  [ -n "$rocm" ] || [ ! -d "$folder" ] ||
+    python3 "$here/fetch/add_bitcode.py" "$folder" --clang "$(command -v "clang++-$llvm")"
+done
 [ -n "$for_cmake" ] || link_package
 say "ready${rocm:+, with ROCm in $rocm}"

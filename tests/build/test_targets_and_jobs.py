@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = ROOT / "native" / "cmake"
 INSTINCT = ["gfx90a", "gfx942", "gfx950"]
 RDNA2 = ["gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"]
-RDNA3 = ["gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151"]
+RDNA3 = ["gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153"]
 RADEON = [*RDNA2, *RDNA3, "gfx1201", "gfx1200"]
 ALL = INSTINCT + RADEON
 DISTINCT = [*INSTINCT, "gfx1030", "gfx1100", "gfx1201"]
@@ -32,6 +32,8 @@ CARDS = {
     "gfx1103": 110003,
     "gfx1150": 110500,
     "gfx1151": 110501,
+    "gfx1152": 110502,
+    "gfx1153": 110503,
     "gfx1200": 120000,
     "gfx1201": 120001,
 }
@@ -127,6 +129,24 @@ def test_named_targets_stay(tmp_path: Path) -> None:
 def test_families(tmp_path: Path, wish: str, targets: list[str]) -> None:
     """Names may be mixed; an arch is built once."""
     assert targets_of(tmp_path, f'"{wish}"')[0] == targets
+
+
+def test_code_objects_are_packed_after_the_nearest(tmp_path: Path) -> None:
+    """An arch with `nearest` names it before the one that both are like; it must be like that one too."""
+    program, own = ROOT / "native/tools/catalogue/archs.py", ROOT / "native/archs.toml"
+    subprocess.run([sys.executable, program, own, "--out", tmp_path], check=True)
+    lists = (tmp_path / "archs.cmake").read_text().splitlines()
+    assert "set(FMHA_LIKE_gfx1100)" in lists
+    assert "set(FMHA_LIKE_gfx1150 gfx1100)" in lists
+    assert "set(FMHA_LIKE_gfx1153 gfx1150 gfx1100)" in lists
+    for other in ("gfx942", "gfx1030", "gfx1151", "gfx9999"):
+        wrong = tmp_path / "archs.toml"
+        wrong.write_text(own.read_text().replace('nearest = "gfx1150"', f'nearest = "{other}"'))
+        result = subprocess.run(
+            [sys.executable, program, wrong, "--out", tmp_path], check=False, capture_output=True, text=True
+        )
+        assert result.returncode == 1
+        assert f"gfx1151: nearest is '{other}', expected one like gfx1100 too" in result.stderr
 
 
 def jobs(folder: Path, files: dict[str, str], **variables: str) -> tuple[int, str]:

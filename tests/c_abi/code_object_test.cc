@@ -69,6 +69,14 @@ TEST_CASE("code objects out of their compressed form") {
   CHECK(unpacks_to(after, second));
   CHECK(unpacks_to(after, second));
 
+  // A base may have one.
+  Bytes third = second;
+  third[49] = 0x37;
+  const Bytes packed_third = pack(third, second);
+  CHECK(packed_third.size() < 100);
+  CHECK(unpacks_to(object_of(packed_third, third, &after), third));
+  CHECK(refusal(object_of(packed_third, third, &base)).find("is damaged") != std::string::npos);
+
   // Without its base, after another one, and where the base is damaged.
   CHECK(refusal(object_of(packed_second, second, nullptr)).find("0123 is damaged") != std::string::npos);
   CHECK(refusal(object_of(packed_second, second, &after)).find("is damaged") != std::string::npos);

@@ -40,6 +40,8 @@ std::vector<std::span<const OpcodeRun>> tables_of(Arch arch) {
       return {gfx11::shared(), gfx11::memory()};
     case Arch::kGfx1150:
     case Arch::kGfx1151:
+    case Arch::kGfx1152:
+    case Arch::kGfx1153:
       return {gfx11::shared(), gfx11::memory(), gfx11::scalar_floats(), gfx11::gfx1150()};
     case Arch::kGfx1200:
     case Arch::kGfx1201:

@@ -37,9 +37,9 @@ std::span<const OpcodeRun> shared();
 }  // namespace gfx10
 namespace gfx11 {
 std::span<const OpcodeRun> shared();
-std::span<const OpcodeRun> gfx1150();        // and of gfx1151
+std::span<const OpcodeRun> gfx1150();        // and of gfx1151, gfx1152 and gfx1153
 std::span<const OpcodeRun> memory();         // which gfx12 shares
-std::span<const OpcodeRun> scalar_floats();  // which gfx1150, gfx1151 and gfx12 share
+std::span<const OpcodeRun> scalar_floats();  // which gfx1150, its relatives and gfx12 share
 }  // namespace gfx11
 namespace gfx12 {
 std::span<const OpcodeRun> shared();

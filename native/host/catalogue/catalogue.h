@@ -23,7 +23,7 @@ struct CodeObject {
   size_t packed_bytes;
   size_t bytes;        // unpacked
   const char* sha256;  // of the ELF
-  // The frame holds what differs from this one's ELF, if it is not null; it has no base itself.
+  // The frame holds what differs from this one's ELF, if it is not null; it may have a base itself.
   const CodeObject* base;
 };
 

@@ -103,6 +103,7 @@ class Arch:
     unit: dict[str, Constant] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
     like: str | None = None
+    nearest: str | None = None
 
 
 @dataclass(frozen=True)
@@ -153,12 +154,15 @@ def _capability_of(name: str) -> tuple[int, int]:
 def _completed(table: dict[str, Any], content: dict[str, Any], where: str) -> dict[str, Any]:
     """A table with what that of the arch which it is like says in its place, but not that one's cards."""
     if "like" not in table:
-        return {**table, "like": None}
+        return {**table, "like": None, "nearest": None}
     other = content.get(table["like"], {})
     if not other or "like" in other:
         raise ValueError(f"{where}: like is {table['like']!r}, expected an arch that is like no other")
+    nearest = content.get(table["nearest"], {}) if "nearest" in table else {"like": table["like"]}
+    if nearest.get("like") != table["like"] or "nearest" in nearest:
+        raise ValueError(f"{where}: nearest is {table['nearest']!r}, expected one like {table['like']} too")
     unit = {**other["unit"], **table.get("unit", {})}
-    return {**other, "cards": [], **table, "unit": unit}
+    return {**other, "cards": [], "nearest": None, **table, "unit": unit}
 
 
 def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
@@ -441,7 +445,8 @@ def cmake_list(archs: Archs) -> str:
     lines.append(f"set(FMHA_GPU_FAMILIES {' '.join(families)})")
     lines += [f"set(FMHA_GPU_TARGETS_{' '.join([family, *names])})" for family, names in families.items()]
     for arch in archs.archs:
-        lines.append(f"set(FMHA_LIKE_{arch.name} {arch.like or ''})")
+        resembling = [other for other in (arch.nearest, arch.like) if other]
+        lines.append(f"set({' '.join([f'FMHA_LIKE_{arch.name}', *resembling])})")
         lines.append(f"set(FMHA_WAVE_SIZE_{arch.name} {arch.wave_size})")
         lines.append(f"set(FMHA_LEAST_CLANG_{arch.name} {arch.least_clang})")
         lines.append(f"set(FMHA_LATE_SCALARS_{arch.name} {'ON' if arch.late_scalars else 'OFF'})")

@@ -15,6 +15,8 @@ from pathlib import Path
 # Arch: the version and stepping that `__oclc_ISA_version` is for it, and an arch that every library has.
 VERSIONS = {
     "950": (9500, "942"),
+    "1152": (11502, "1100"),
+    "1153": (11503, "1100"),
     "1200": (12000, "1100"),
     "1201": (12001, "1100"),
 }

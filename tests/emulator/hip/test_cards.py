@@ -29,6 +29,8 @@ print(*map(attribute, (MULTIPROCESSORS, PHYSICAL, ECC, INTEGRATED)), devices()[0
         ("gfx1036", 1, 1, 2),
         ("gfx1100", 48, 0, 96),
         ("gfx1151", 20, 1, 40),
+        ("gfx1152", 4, 1, 8),
+        ("gfx1153", 1, 1, 2),
         ("gfx1201", 32, 0, 64),
     ],
 )

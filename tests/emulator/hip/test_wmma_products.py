@@ -23,7 +23,7 @@ from ..support.toolchain import CLANG20, OF_CLANG20, ROOT, compiler
 
 SOURCE = Path(__file__).with_name("wmma_products.hip")
 HEADERS = ROOT / "build/toolchain/hip"
-ARCHS = ("gfx1030", "gfx1100", "gfx1201")
+ARCHS = ("gfx1030", "gfx1100", "gfx1152", "gfx1153", "gfx1201")
 TYPES = {"Fp16": np.float16, "Bf16": ml_dtypes.bfloat16}
 SIZE = 16
 

@@ -31,7 +31,7 @@ CLANG20 = ROOT / "build/toolchain/clang20/bin/clang++"
 # The command in front of a compiler: the build's cache, if it has one.
 COMPILER_CACHE = tuple(map(str, ROOT.glob("build/release/ccache/host")))
 # Whose programs clang 19 does not make, or makes with hazards (native/archs.toml, least_clang).
-OF_CLANG20 = ("gfx950", "gfx1201")
+OF_CLANG20 = ("gfx950", "gfx1153", "gfx1201")
 # Rows unknown to LLVM 19, though it knows their archs.
 UNKNOWN_TO_LLVM19 = {"ds_bpermute_fi_b32", "v_swap_b16"}
 UNKNOWN_TO_CLANG20 = {"v_swap_b16"}  # as it prints registers: LLVM 21 has it

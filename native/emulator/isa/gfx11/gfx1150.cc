@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Opcodes that gfx1150 and gfx1151 have beside gfx11's: floats in scalar registers, where gfx12 has them too.
+// Opcodes that gfx1150 to gfx1153 have beside gfx11's: floats in scalar registers, where gfx12 has them too.
 #include "isa/opcodes.h"
 
 namespace fmha::emu::gfx11 {
