@@ -43,7 +43,7 @@ def seconds(problem: Problem, repeats: int, checks: str) -> float:
 
 
 def benchmark(problem: Problem, repeats: int) -> dict[str, Any]:
-    result: dict[str, Any] = {"device": fa.devices()[0].name, "problem": vars(problem)}
+    result: dict[str, Any] = {"device": fa.devices()[0].name, "problem": problem.as_json()}
     result |= {name: seconds(problem, repeats, checks) for name, checks in CHECKS.items()}
     moved = traffic.measure_backward(problem)
     assert moved is not None  # on the software device it is always known

@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -26,9 +24,8 @@ os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 from pyfa_rocm import fmha
 from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams
-from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.clock.estimate import estimate
-from pyfa_rocm.clock.subjects import Enqueue, Ours, ProblemArrays
+from pyfa_rocm.clock.subjects import Ours, ProblemArrays
 from pyfa_rocm.oracle.problem import Problem
 
 # Row tiles of 128 from which short tiles are not timed: each unit of an MI300X has one, or several.
@@ -40,108 +37,53 @@ SEQLENS = (128, 256, 512, 1024, 2048, 4096, 8192)
 HEADS = (1, 4, 16, 64, 256)
 
 
-@dataclass(frozen=True)
-class Case:
-    """A forward pass.
+def case(
+    dtype: str, hdim: int, mask: str, heads: int, seqlen: int, group: int = 1, packed: bool = False
+) -> tuple[str, Problem]:
+    """Return a forward pass, and its key in the results.
 
-    Attributes
-    ----------
-    heads, group : int
-        Query heads of all batches, and how many share a key head. Up to 16 heads are of one batch.
-    mask : str
-        "none", "causal" or "window", of 256 keys to the left.
-    packed : bool
-        Sequences of one length, by cu_seqlens.
+    `heads` are the query heads of all batches, up to 16 of them of one batch, and `group` how many share a
+    key head. A window is of 256 keys to the left. Packed sequences have one length.
     """
-
-    dtype: str
-    hdim: int
-    mask: str
-    heads: int
-    seqlen: int
-    group: int = 1
-    packed: bool = False
-
-    def __str__(self) -> str:
-        """Return a key of the results."""
-        packed = " packed" if self.packed else ""
-        return f"{self.dtype} d{self.hdim} {self.mask} {self.heads}x{self.seqlen} /{self.group}{packed}"
-
-    @property
-    def nhead(self) -> int:
-        """Heads of a batch."""
-        return min(self.heads, 16)
-
-    @property
-    def tiles(self) -> int:
-        """Row tiles of 128."""
-        return self.heads * -(-self.seqlen // 128)
+    batch = -(-heads // 16)
+    nhead = heads // batch
+    problem = Problem(batch, nhead, nhead // group, seqlen, hdim, mask == "causal", dtype)
+    if mask == "window":
+        problem = replace(problem, window_size=(256, 0))
+    if packed:
+        problem = replace(problem, batch=1, seqlen=batch * seqlen, lengths=(seqlen,) * batch)
+    return f"{dtype} d{hdim} {mask} {heads}x{seqlen} /{group}{' packed' if packed else ''}", problem
 
 
-def grid() -> Iterator[Case]:
+def grid() -> dict[str, Problem]:
     """Return the problems: all of bfloat16; a part in fp16, with grouped heads, and packed."""
-    for hdim, mask, heads, seqlen in product((128, 64), ("none", "causal"), HEADS, SEQLENS):
-        yield Case("bfloat16", hdim, mask, heads, seqlen)
+    cases = [
+        case("bfloat16", hdim, mask, heads, seqlen)
+        for hdim, mask, heads, seqlen in product((128, 64), ("none", "causal"), HEADS, SEQLENS)
+    ]
     for hdim, heads, seqlen in product((128, 64), HEADS, (512, 2048, 8192)):
-        yield Case("bfloat16", hdim, "window", heads, seqlen)
+        cases.append(case("bfloat16", hdim, "window", heads, seqlen))
     for hdim, heads, seqlen in product((128, 64), (4, 64), (512, 2048)):
-        yield Case("float16", hdim, "window", heads, seqlen)
+        cases.append(case("float16", hdim, "window", heads, seqlen))
     for hdim, mask, heads, seqlen in product((128, 64), ("none", "causal"), (4, 64), (256, 1024, 4096)):
-        yield Case("float16", hdim, mask, heads, seqlen)
-        yield Case("bfloat16", hdim, mask, heads, seqlen, packed=True)
-        yield Case("bfloat16", hdim, mask, heads, seqlen, group=4)
+        cases.append(case("float16", hdim, mask, heads, seqlen))
+        cases.append(case("bfloat16", hdim, mask, heads, seqlen, packed=True))
+        cases.append(case("bfloat16", hdim, mask, heads, seqlen, group=4))
     for mask, heads in product(("none", "causal"), (1, 16)):
-        yield Case("bfloat16", 128, mask, heads, 16384)
-
-
-class Arrays(ProblemArrays):
-    """A problem's arrays and parameters."""
-
-    def __init__(self, problem: Case) -> None:
-        self.problem = problem
-        p = problem
-        self.batch = p.heads // p.nhead
-        rows = p.seqlen * (self.batch if p.packed else 1)
-        shape = Problem(
-            *(1 if p.packed else self.batch, p.nhead, p.nhead // p.group, rows, p.hdim),
-            p.mask == "causal",
-            p.dtype,
-        )
-        super().__init__(shape)
-        starts = np.arange(self.batch + 1, dtype=np.int32) * p.seqlen
-        self.starts = DeviceArray.from_numpy(starts) if p.packed else None
-
-    def params(self) -> FwdParams:
-        """Describe it to the library."""
-        params, p = super().params(), self.problem
-        params.mask = p.mask
-        if p.mask == "window":
-            params.window_left, params.window_right = 256, 0
-        if self.starts is not None:
-            params.batch, params.seqlen_q, params.seqlen_k = self.batch, p.seqlen, p.seqlen
-            params.cu_seqlens_q = params.cu_seqlens_k = self.starts.data
-            params.total_q = params.total_k = self.batch * p.seqlen
-        return params
+        cases.append(case("bfloat16", 128, mask, heads, 16384))
+    return dict(cases)
 
 
 class Way(Ours):
     """The n-th candidate; 0: the library's choice."""
 
-    def __init__(self, problem: Case, number: int) -> None:
-        self.problem, self.number = problem, number
-        self.name = str(number)
+    def __init__(self, number: int) -> None:
+        self.number, self.name = number, str(number)
 
     def choose(self, params: FwdParams | BwdParams, info: object) -> None:
         """See Ours."""
         del info
         params.kernel = self.number
-
-    @contextmanager
-    def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
-        """See Subject."""
-        del shape, direction
-        arrays = Arrays(self.problem)
-        yield self._forward(arrays)
 
 
 def kind_of(name: str) -> str:
@@ -162,15 +104,14 @@ def candidates(params: FwdParams) -> dict[str, int]:
     return found
 
 
-def times(problem: Case, known: dict[str, list[float]]) -> dict[str, list[float]]:
+def times(problem: Problem, known: dict[str, list[float]]) -> dict[str, list[float]]:
     """Time each kind that is not known yet: seconds at the fast end and at the slow end of the range."""
     found = dict(known)
-    for kind, number in candidates(Arrays(problem).params()).items():
-        if kind in found or problem.tiles > MOST_TILES.get(kind, problem.tiles):
+    tiles = problem.batch * problem.nhead_q * -(-problem.seqlen // 128)
+    for kind, number in candidates(ProblemArrays(problem).params()).items():
+        if kind in found or tiles > MOST_TILES.get(kind, tiles):
             continue
-        seconds = estimate(
-            Way(problem, number), Problem(1, 1, 1, problem.seqlen, problem.hdim, False)
-        ).seconds
+        seconds = estimate(Way(number), problem).seconds
         found[kind] = [seconds.low, seconds.high]
     return found
 
@@ -211,12 +152,12 @@ class Grid:
     def __init__(self, times: dict[str, dict[str, list[float]]]) -> None:
         self.times = times
         self.params: dict[str, FwdParams] = {}
-        for problem in grid():
-            if str(problem) in times:
-                params = Arrays(problem).params()
+        for name, problem in grid().items():
+            if name in times:
+                params = ProblemArrays(problem).params()
                 # The first candidate is the choice of a caller that has a workspace. The memory is gone.
                 params.kernel, params.flags = 1, NO_MEMORY_CHECK
-                self.params[str(problem)] = params
+                self.params[name] = params
 
     def losses(self) -> dict[str, Losses]:
         """Return those of each problem."""
@@ -251,11 +192,11 @@ def main() -> None:
     args = parser.parse_args()
     kept = json.loads(args.json.read_text()) if args.json.exists() else {}
     index, count = map(int, args.part.split("/"))
-    problems = [p for p in grid() if not args.only or str(p) in args.only]
-    if args.only and (unknown := set(args.only) - {str(p) for p in problems}):
+    problems = {name: p for name, p in grid().items() if not args.only or name in args.only}
+    if args.only and (unknown := set(args.only) - problems.keys()):
         parser.error(f"--only: the grid has no {', '.join(sorted(unknown))}")
-    for problem in [] if args.judge else problems[index::count]:
-        kept[str(problem)] = times(problem, kept.get(str(problem), {}))
+    for name in [] if args.judge else list(problems)[index::count]:
+        kept[name] = times(problems[name], kept.get(name, {}))
         args.json.write_text(json.dumps(kept))
     found = Grid(kept).losses()
     if args.results:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
@@ -52,17 +52,15 @@ class Model:
 
     Attributes
     ----------
-    tokens, nhead_q, nhead_k : int
-        Sizes.
+    problem : Problem
+        The whole sequence.
     unmasked, causal : float
         Operations a second of a kernel.
     links, memory : float
         Shares of what links and memory could do.
     """
 
-    tokens: int
-    nhead_q: int
-    nhead_k: int
+    problem: Problem
     unmasked: float
     causal: float
     links: float
@@ -70,15 +68,15 @@ class Model:
 
     def seconds(self, layout: Layout) -> tuple[float, float, float]:
         """Return the time of kernels and merges, of communication nothing hides, and of both."""
-        flops = 2 * self.nhead_q * self.tokens**2 * HDIM / CARDS
+        problem, flops = self.problem, self.problem.flops() / CARDS
         exchanged = self._exchange(layout)
         if layout.rings == 1:
             busy = flops / self.causal
             return busy, exchanged, busy + exchanged
-        rows, heads = self.tokens // layout.rings, self.nhead_q // layout.heads
+        rows, heads = problem.seqlen // layout.rings, problem.nhead_q // layout.heads
         merge = rows * heads * HDIM * (2 * 4 + BYTES) / (self.memory * MEMORY)
         step = flops / layout.rings / self.unmasked + merge
-        keys = max(1, self.nhead_k // layout.heads)
+        keys = max(1, problem.nhead_k // layout.heads)
         sent = 2 * rows * keys * HDIM * BYTES
         near = NODE - 1 if layout.rings > CARDS // NODE else 0
         waits = [
@@ -92,20 +90,20 @@ class Model:
         """Return the time of exchanging q, k, v and O for heads."""
         if layout.heads == 1:
             return 0.0
-        rows = self.tokens // CARDS
-        heads = 2 * self.nhead_q + 2 * max(self.nhead_k, layout.heads)
+        rows = self.problem.seqlen // CARDS
+        heads = 2 * self.problem.nhead_q + 2 * max(self.problem.nhead_k, layout.heads)
         sent = rows * heads * HDIM * BYTES / layout.heads  # to each other card
         near = sent / (self.links * XGMI)  # over a link of its own
         far = sent * (layout.heads - NODE) / (self.links * NETWORK)
         return max(near, far)
 
 
-def speeds(rows: int, nhead_q: int, nhead_k: int) -> dict[bool, Range]:
+def speeds(problem: Problem) -> dict[bool, Range]:
     """Return the operations a second, as the clock has them, without a mask and with a causal one."""
     ours = next(iter(subjects().values()))
     found = {}
     for causal in (False, True):
-        shape = Problem(1, nhead_q, nhead_k, rows, HDIM, causal)
+        shape = replace(problem, seqlen=problem.seqlen // CARDS, causal=causal)
         tflops = estimate(ours, shape).tflops
         found[causal] = Range(tflops.low * 1e12, tflops.high * 1e12)
     return found
@@ -119,10 +117,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2**20, metavar="N", help="default: 1048576")
     parser.add_argument("--heads", type=int, nargs=2, default=(64, 8), metavar="N", help="of q and k: 64 8")
     args = parser.parse_args()
-    speed = speeds(args.tokens // CARDS, *args.heads)
+    problem = Problem(1, *args.heads, args.tokens, HDIM, True)
+    speed = speeds(problem)
     ends = [
-        Model(args.tokens, *args.heads, speed[False].low, speed[True].low, LINKS.low, MEMORY_SHARE.low),
-        Model(args.tokens, *args.heads, speed[False].high, speed[True].high, LINKS.high, MEMORY_SHARE.high),
+        Model(problem, speed[False].low, speed[True].low, LINKS.low, MEMORY_SHARE.low),
+        Model(problem, speed[False].high, speed[True].high, LINKS.high, MEMORY_SHARE.high),
     ]
     print(__doc__)
     print(f"{args.tokens} tokens, {args.heads[0]} heads of q, {args.heads[1]} of k; milliseconds, forward\n")

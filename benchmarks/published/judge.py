@@ -64,7 +64,7 @@ class Judged:
 
     def as_json(self) -> dict[str, Any]:
         """Return it for a JSON object."""
-        point = vars(self.point) | {"shape": vars(self.point.shape)}
+        point = vars(self.point) | {"shape": self.point.shape.as_json()}
         modelled = None if self.estimate is None else self.estimate.as_json()
         errors = {"error": self.error, "within": self.within}
         return point | {"modelled": modelled, "reason": self.reason} | errors

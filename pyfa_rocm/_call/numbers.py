@@ -9,7 +9,16 @@ import numpy as np
 
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["HDIM_MULTIPLE", "NOT_OF_C", "can_drop", "positive_scale", "to_float", "to_integer", "truth"]
+__all__ = [
+    "HDIM_MULTIPLE",
+    "NOT_OF_C",
+    "can_drop",
+    "operations",
+    "positive_scale",
+    "to_float",
+    "to_integer",
+    "truth",
+]
 
 # Head dims that the kernels take are multiples of this.
 HDIM_MULTIPLE = 8
@@ -20,6 +29,14 @@ NOT_OF_C = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 def can_drop(p_drop: float) -> bool:
     """Tell whether dropout with a chance drops anything: it keeps all if it is 1 to keep, in float32."""
     return bool(np.float32(1.0 - float(np.float32(p_drop))) < 1)
+
+
+def operations(pairs: int, nhead: int, hdim_q: int, hdim_v: int, *, backward: bool) -> int:
+    """Return the operations of so many pairs of a query and a key in each head, as the field counts them.
+
+    Forward makes S and O; backward S, dQ and dK, and dP and dV: of a multiplication and an addition each.
+    """
+    return 2 * nhead * pairs * (3 * hdim_q + 2 * hdim_v if backward else hdim_q + hdim_v)
 
 
 def positive_scale(query: Any, scale: float) -> tuple[Any, float]:

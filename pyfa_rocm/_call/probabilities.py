@@ -23,7 +23,7 @@ from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.array import DeviceArray, copy_to_host
 from pyfa_rocm.fmha import fmha_fwd
 
-__all__ = ["keep_at_most", "random_bytes", "randval_at", "run_with_probabilities"]
+__all__ = ["keep_at_most", "random_bytes", "randval_at", "run_with_probabilities", "visible"]
 
 Array = npt.NDArray[Any]
 
@@ -127,7 +127,7 @@ def _signed_probabilities(p: FwdParams, part: dict[str, Array], head: int) -> Ar
     if "alibi_slopes" in part:
         scores = scores - float(part["alibi_slopes"][head]) * np.abs(distance)
     lse = part["lse"][head].astype(np.float64)[:, None]
-    seen = _visible(p, distance) & (lse > -np.inf)
+    seen = visible(p, distance) & (lse > -np.inf)
     result = np.exp(np.where(seen, scores - np.where(lse > -np.inf, lse, 0.0), -np.inf))
     if "randval" not in part:
         return np.asarray(result)
@@ -135,12 +135,14 @@ def _signed_probabilities(p: FwdParams, part: dict[str, Array], head: int) -> Ar
     return np.where(dropped, -result, result)
 
 
-def _visible(p: FwdParams, distance: Array) -> npt.NDArray[np.bool_]:
-    """Return which keys each query sees; `distance` is that of the key from the query's own column."""
-    if p.mask == "none":
-        return np.ones_like(distance, bool)
+def visible(p: FwdParams, distance: Any) -> Any:
+    """Return which keys each query sees; `distance` is that of the key from the query's own column.
+
+    It is an array of NumPy's or torch's, and so is the result.
+    """
+    left = right = 2**31 - 1
     if p.mask.startswith("causal"):
-        return np.asarray(distance <= 0)
-    left = p.window_left >= p.seqlen_k or -distance <= p.window_left
-    right = p.window_right >= p.seqlen_k or distance <= p.window_right
-    return np.asarray(np.ones_like(distance, bool) & left & right)
+        right = 0
+    if p.mask.startswith("window"):
+        left, right = (x if x < p.seqlen_k else left for x in (p.window_left, p.window_right))
+    return (-distance <= left) & (distance <= right)

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from pyfa_rocm.cli import prove, traffic
-from pyfa_rocm.oracle.features import Shape
 from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.trial import is_right, repeats, to_json
 from pyfa_rocm.oracle.trial import run as run_problem
@@ -111,19 +110,18 @@ def _columns(texts: Iterable[str]) -> str:
     return "".join(f"{text:>{max(5, len(name) + 1)}}" for text, name in pairs)
 
 
-def _proof_line(feature: str, shape: Shape, ratios: list[float | None], ok: bool) -> str:
-    dims = dict.fromkeys((shape.hdim_q, shape.hdim_v))
+def _proof_line(feature: str, shape: dict[str, Any], ratios: list[float | None], ok: bool) -> str:
+    dims = dict.fromkeys((shape["hdim_q"], shape["hdim_v"]))
     shares = _columns(map(_share, ratios))
     return (
-        f"  {feature:21} {shape.dtype:15} {shape.seqlen_q:7} x {shape.seqlen_k:4}  "
+        f"  {feature:21} {shape['dtype']:15} {shape['seqlen_q']:7} x {shape['seqlen_k']:4}  "
         f"{', '.join(map(str, dims)):>8}{shares}  {_verdict(ok)}"
     )
 
 
 def proof_table(proof: dict[str, Any]) -> str:
     """Return a table of the results, and of how much of its tolerance each used up at most."""
-    p = proof["problem"]
-    whole = Shape(p["dtype"], p["seqlen"], p["seqlen"], p["hdim"], p["hdim"])
+    whole = Problem(**proof["problem"]).extents()
     whole_ratios = [proof.get(f"{name}_max_error_over_tolerance") for name in prove.FEATURE_RESULTS]
     lines = [
         f"  {'problem':21} {'type':15} queries x keys  head dim{_columns(prove.FEATURE_RESULTS.values())}",
@@ -132,7 +130,7 @@ def proof_table(proof: dict[str, Any]) -> str:
     for row in proof["features"]:
         if prove.has_run(row):
             ratios = [row[f"{name}_ratio"] for name in prove.FEATURE_RESULTS]
-            lines.append(_proof_line(row["feature"], Shape(**row["shape"]), ratios, row["ok"]))
+            lines.append(_proof_line(row["feature"], row["shape"], ratios, row["ok"]))
     return "\n".join(lines)
 
 

@@ -14,14 +14,13 @@ from pyfa_rocm._runtime import hip, library, paths
 from pyfa_rocm.cli.backends import BACKENDS, Backend
 from pyfa_rocm.device import current_device, describe, runtime
 from pyfa_rocm.oracle import features
+from pyfa_rocm.oracle.params import backward_params, forward_params
 from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.trial import (
     Errors,
     Results,
-    bwd_kernel_params,
     is_right,
     judge,
-    kernel_params,
     no_gradients,
     to_json,
 )
@@ -100,8 +99,8 @@ def report(problem: Problem, name: str = "numpy") -> dict[str, Any]:
     backend = BACKENDS[name]
     results, reason, launched = _run(backend, problem)
     in_use, device = runtime(), describe(current_device())
-    kernel = fmha.fmha_fwd_kernel(kernel_params(problem))
-    backward = None if reason else fmha.fmha_bwd_kernel(bwd_kernel_params(problem))
+    kernel = fmha.fmha_fwd_kernel(forward_params(problem))
+    backward = None if reason else fmha.fmha_bwd_kernel(backward_params(problem))
     errors = judge(problem, results, kernel)
     build = json.loads(library.build_info_json())
     proofs = list(features.prove()) if name == "numpy" else []
@@ -128,9 +127,13 @@ def report(problem: Problem, name: str = "numpy") -> dict[str, Any]:
         "candidate_count": kernel.candidate_count,
         "code_object_sha256": kernel.sha256,
         "backward_code_object_sha256": None if backward is None else backward.sha256,
-        "problem": vars(problem),
+        "problem": problem.as_json(),
         **_error_fields(errors),
-        "features": [proof._asdict() | {"shape": proof.shape._asdict(), "ok": proof.ok} for proof in proofs],
+        "features": [
+            proof._asdict()
+            | {"problem": proof.problem.as_json(), "shape": proof.problem.extents(), "ok": proof.ok}
+            for proof in proofs
+        ],
     }
 
 

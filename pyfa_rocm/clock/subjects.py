@@ -20,7 +20,7 @@ import numpy as np
 
 from pyfa_rocm import array, fmha
 from pyfa_rocm._call.backward import BwdParams
-from pyfa_rocm._call.params import FwdParams, Lse, Strided
+from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm._runtime import hip
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.clock.cards import played
@@ -100,8 +100,11 @@ class ProblemArrays:
 
     def scratch(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
         """Return a further array, which lives as long as these."""
-        self._scratch.append(DeviceArray.empty(shape, dtype))
-        return self._scratch[-1]
+        return self._hold(DeviceArray.empty(shape, dtype))
+
+    def _hold(self, array: DeviceArray) -> DeviceArray:
+        self._scratch.append(array)
+        return array
 
     def _array(self, nhead: int) -> DeviceArray:
         shape = self.shape
@@ -134,17 +137,15 @@ class ProblemArrays:
         for tensor in (self.q, self.k, self.v):
             self._write(tensor, rng, heads)
 
-    def strided(self, tensor: DeviceArray) -> Strided:
-        """Describe one of them to the library, which wants (batch, seqlen, nhead, hdim)."""
-        batch, head, seqlen, _ = tensor.strides
-        return Strided(tensor.data, batch, seqlen, head)
-
     def params(self) -> FwdParams:
-        """Describe the forward pass."""
-        shape = self.shape
-        q, k, v, o = (self.strided(x) for x in (self.q, self.k, self.v, self.o))
-        lse = Lse(self.lse.data, shape.nhead_q * shape.seqlen, shape.seqlen)
-        return forward_params(shape, q, k, v, o, lse)
+        """Describe the forward pass to the library, which wants (batch, seqlen, nhead, hdim)."""
+        tensors = {"q": self.q, "k": self.k, "v": self.v, "out": self.o}
+        arrays = {name: x.transpose(0, 2, 1, 3) for name, x in tensors.items()} | {"lse": self.lse}
+        if self.shape.lengths:
+            starts = self._hold(DeviceArray.from_numpy(self.shape.starts()))
+            arrays = {name: x[0] for name, x in arrays.items()}
+            arrays |= dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), starts)
+        return forward_params(self.shape, **arrays)
 
 
 @dataclass(frozen=True)
@@ -220,8 +221,11 @@ class Ours(Subject):
 
     def _backward(self, arrays: ProblemArrays) -> Enqueue:
         gradients = [DeviceArray.empty(x.shape, x.dtype) for x in (arrays.q, arrays.k, arrays.v)]
-        dq, dk, dv = (arrays.strided(x) for x in gradients)
-        params = BwdParams(arrays.params(), arrays.strided(arrays.o), dq, dk, dv)
+        fwd = arrays.params()
+        dq, dk, dv = (
+            x._replace(data=to.data) for x, to in zip((fwd.q, fwd.k, fwd.v), gradients, strict=True)
+        )
+        params = BwdParams(fwd, fwd.o, dq, dk, dv)
         self.choose(params, fmha.fmha_bwd_kernel)
         workspace = _workspace(params, fmha.fmha_bwd_workspace_bytes(params))
         fmha.fmha_bwd_prepare(params)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A self-attention problem: what commands run, the oracle judges and the clock times."""
+"""An attention problem: what commands run, the oracle judges and the clock times."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +11,39 @@ import numpy as np
 import numpy.typing as npt
 
 from pyfa_rocm import array
+from pyfa_rocm._call.numbers import operations
 
 __all__ = ["Problem"]
 
 Array = npt.NDArray[Any]
+Shape = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The sizes of a problem; `seqlen` is that of queries and keys, `hdim` that of q, k and v."""
+    """The sizes of a problem, and its features; what is 0 or empty is not asked for.
+
+    Attributes
+    ----------
+    batch, nhead_q, nhead_k, seqlen, hdim : int
+        Sizes; `seqlen` is that of queries, and `hdim` that of q and k.
+    causal, window_size, softcap, dropout_p
+        As in `flash_attn_func`.
+    dtype : str
+        Type of q, k and v.
+    seed : int
+        Seed of the data.
+    seqlen_k, hdim_v : int
+        Those of keys and of v; 0: as `seqlen` and `hdim`.
+    lengths : tuple of int
+        Lengths of packed sequences, of queries and keys alike; `batch` is then 1, and `seqlen` their sum.
+    alibi_slopes : tuple of float
+        A slope for each query head.
+    bias : bool
+        Whether there is a bias, which is not broadcast.
+    descale : tuple of float
+        Factors on elements of q, k and v in 8 bits.
+    """
 
     batch: int
     nhead_q: int
@@ -28,27 +53,88 @@ class Problem:
     causal: bool
     dtype: str = "bfloat16"
     seed: int = 0
+    seqlen_k: int = 0
+    hdim_v: int = 0
+    lengths: tuple[int, ...] = ()
+    window_size: tuple[int, ...] = ()
+    softcap: float = 0.0
+    alibi_slopes: tuple[float, ...] = ()
+    bias: bool = False
+    dropout_p: float = 0.0
+    descale: tuple[float, ...] = ()
+
+    @property
+    def q_shape(self) -> Shape:
+        """Shape of q."""
+        return self.batch, self.seqlen, self.nhead_q, self.hdim
+
+    @property
+    def k_shape(self) -> Shape:
+        """Shape of k."""
+        return self.batch, self.seqlen_k or self.seqlen, self.nhead_k, self.hdim
+
+    @property
+    def v_shape(self) -> Shape:
+        """Shape of v."""
+        return *self.k_shape[:3], self.hdim_v or self.hdim
+
+    @property
+    def o_shape(self) -> Shape:
+        """Shape of O."""
+        return *self.q_shape[:3], self.v_shape[3]
 
     def inputs(self) -> tuple[Array, Array, Array]:
-        """Return q, k and v (batch, seqlen, nhead, hdim) from a normal distribution, the same for a seed."""
+        """Return q, k, v (batch, seqlen, nhead, hdim) from a normal distribution, the same for a seed."""
         rng = np.random.default_rng(self.seed)
-        heads = (self.nhead_q, self.nhead_k, self.nhead_k)
-        q, k, v = (self._normal(rng, count) for count in heads)
+        q, k, v = (self._normal(rng, shape) for shape in (self.q_shape, self.k_shape, self.v_shape))
         return q, k, v
 
     def dout(self) -> Array:
         """Return a gradient of O, the same for a seed."""
-        return self._normal(np.random.default_rng((self.seed, 1)), self.nhead_q)
+        return self._normal(np.random.default_rng((self.seed, 1)), self.o_shape)
 
-    def _normal(self, rng: np.random.Generator, heads: int) -> Array:
-        shape = (self.batch, self.seqlen, heads, self.hdim)
+    def _normal(self, rng: np.random.Generator, shape: Shape) -> Array:
         return rng.standard_normal(shape, np.float32).astype(array.dtype_of(self.dtype))
 
+    def options(self) -> dict[str, Any]:
+        """Return the arguments that public functions and the oracle have in common; arrays on the host."""
+        found = {name: x for name in ("causal", "window_size", "softcap") if (x := getattr(self, name))}
+        if self.alibi_slopes:
+            found["alibi_slopes"] = np.array(self.alibi_slopes, np.float32)
+        if self.bias:
+            shape = (self.batch, self.nhead_q, self.seqlen, self.k_shape[1])
+            found["bias"] = self._normal(np.random.default_rng((self.seed, 2)), shape)
+        return found
+
+    def starts(self) -> npt.NDArray[np.int32]:
+        """Return where each packed sequence begins, and the end of the last."""
+        return np.cumsum((0, *self.lengths), dtype=np.int32)
+
+    def sequences(self) -> Iterator[slice]:
+        """Yield the rows of each packed sequence that has any; all rows if none is packed."""
+        if not self.lengths:
+            yield slice(None)
+        for start, length in zip(self.starts(), self.lengths, strict=False):
+            if length:
+                yield slice(start, start + length)
+
     def flops(self, direction: str = "forward") -> float:
-        """Return the operations as the field counts them: half with a causal mask, 2.5 times backward."""
-        forward = 4 * self.batch * self.nhead_q * self.seqlen**2 * self.hdim
-        return forward * (0.5 if self.causal else 1) * (2.5 if direction == "backward" else 1)
+        """Return the operations as the field counts them: half with a causal mask."""
+        pairs = sum(n * n for n in self.lengths) or self.batch * self.seqlen * self.k_shape[1]
+        found = operations(pairs, self.nhead_q, self.hdim, self.v_shape[3], backward=direction == "backward")
+        return found * (0.5 if self.causal else 1)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for a JSON object, without the features that are not asked for."""
+        return {name: x for name, x in vars(self).items() if x or name in ("causal", "seed")}
+
+    def extents(self) -> dict[str, Any]:
+        """Return its type, and lengths and head dims of both sides, for a JSON object."""
+        (_, seqlen_q, _, hdim_q), (_, seqlen_k, _, hdim_v) = self.q_shape, self.v_shape
+        sizes = {"seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "hdim_q": hdim_q, "hdim_v": hdim_v}
+        return {"dtype": self.dtype} | sizes
 
     def __str__(self) -> str:
         mask = "causal" if self.causal else "no mask"
-        return f"b{self.batch} {self.nhead_q}/{self.nhead_k} s{self.seqlen} d{self.hdim} {mask}"
+        keys = f"x{self.seqlen_k}" if self.seqlen_k else ""
+        return f"b{self.batch} {self.nhead_q}/{self.nhead_k} s{self.seqlen}{keys} d{self.hdim} {mask}"

@@ -13,13 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pyfa_rocm import array, attention, backward, fmha
-from pyfa_rocm._call.backward import BwdParams
-from pyfa_rocm._call.params import FwdParams, Lse, Strided
 from pyfa_rocm.device import runtime, synchronize
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.oracle import reference
 from pyfa_rocm.oracle.gradients import gradients
-from pyfa_rocm.oracle.params import forward_params
+from pyfa_rocm.oracle.params import backward_params, forward_params
 from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.rounding import numerics_of
 
@@ -127,7 +125,7 @@ def run(problem: Problem) -> Outcome:
     before = array.memory.live_bytes
     array.memory.reset_peak()
     q, k, v = (array.DeviceArray.from_numpy(x) for x in problem.inputs())
-    params = kernel_params(problem)
+    params = forward_params(problem)
     fmha.fmha_fwd_prepare(params)
     seconds = math.inf
     for _ in range(repeats()):
@@ -162,29 +160,10 @@ def to_json(value: dict[str, Any]) -> str:
     return json.dumps(finite(value), indent=2)
 
 
-def _contiguous(problem: Problem, heads: int) -> Strided:
-    row = heads * problem.hdim
-    return Strided(0, problem.seqlen * row, row, problem.hdim)
-
-
-def kernel_params(problem: Problem) -> FwdParams:
-    """Describe a problem, contiguous, for the raw layer: for questions about kernels, not for running."""
-    of_q, of_k = _contiguous(problem, problem.nhead_q), _contiguous(problem, problem.nhead_k)
-    return forward_params(problem, of_q, of_k, of_k, of_q)
-
-
-def bwd_kernel_params(problem: Problem) -> BwdParams:
-    """Describe the backward pass of a problem, as `kernel_params` does."""
-    of_q, of_k = _contiguous(problem, problem.nhead_q), _contiguous(problem, problem.nhead_k)
-    fwd = kernel_params(problem)
-    fwd.lse = Lse(0, problem.nhead_q * problem.seqlen, problem.seqlen)
-    return BwdParams(fwd=fwd, dout=of_q, dq=of_q, dk=of_k, dv=of_k)
-
-
 def no_gradients(problem: Problem) -> str:
     """Why the library has no gradients of a problem here; "" if it has."""
     try:
-        fmha.fmha_bwd_supported(bwd_kernel_params(problem))
+        fmha.fmha_bwd_supported(backward_params(problem))
     except UnsupportedError as error:
         return str(error)
     return ""

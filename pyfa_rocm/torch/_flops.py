@@ -11,6 +11,8 @@ from typing import Any
 from torch._subclasses import FakeTensor
 from torch.utils.flop_counter import register_flop_formula
 
+from pyfa_rocm._call.numbers import operations
+
 __all__ = ["register"]
 
 
@@ -27,9 +29,7 @@ def register(packet: Any) -> None:
             scores = sum(of_q * of_k for of_q, of_k in lengths)
         else:
             scores = q[0] * q[1] * k[1]
-        # S and O; backward S, dQ and dK, and dP and dV: of a multiplication and an addition each.
-        columns = 3 * q[-1] + 2 * v[-1] if backward else q[-1] + v[-1]
-        return int(2 * q[-2] * scores * columns)
+        return int(operations(scores, q[-2], q[-1], v[-1], backward=backward))
 
     register_flop_formula(packet, get_raw=True)(count)
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
 from pyfa_rocm._call.params import FwdParams
-from pyfa_rocm._call.probabilities import keep_at_most
+from pyfa_rocm._call.probabilities import keep_at_most, visible
 
 __all__ = ["signed_probabilities"]
 
@@ -85,23 +84,9 @@ def _of_sequence(p: FwdParams, part: _Tensors) -> torch.Tensor:
     if "alibi_slopes" in part:
         scores = scores - part["alibi_slopes"][:, None, None] * distance.abs()
     lse = part["lse"][..., None]
-    seen = _visible(p, distance) & (lse > -math.inf)
+    seen = visible(p, distance) & (lse > -math.inf)
     result = torch.where(seen, torch.exp(scores - lse), 0.0)
     if "randval" in part:
         dropped = part["randval"][..., :columns] > keep_at_most(p.p_drop)
         result = torch.where(dropped & seen, -result, result)
     return result
-
-
-def _visible(p: FwdParams, distance: torch.Tensor) -> Any:
-    """Return which keys each query sees; `distance` is that of the key from the query's own column."""
-    if p.mask == "none":
-        return torch.ones_like(distance, dtype=torch.bool)
-    if p.mask.startswith("causal"):
-        return distance <= 0
-    left = torch.ones_like(distance, dtype=torch.bool)
-    if p.window_left < p.seqlen_k:
-        left &= -distance <= p.window_left
-    if p.window_right < p.seqlen_k:
-        left &= distance <= p.window_right
-    return left

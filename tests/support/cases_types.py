@@ -230,13 +230,18 @@ class Case:
 
     def mask_fields(self) -> dict[str, Any]:
         """Mask and window as the raw layer takes them."""
-        left, right = self.window
-        if self.causal:
-            right = 0
-        if left < 0 and right < 0 and not self.top_left:
-            return {"mask": "none"}
-        suffix = "_top_left" if self.top_left else ""
-        if left < 0 and self.causal:
-            return {"mask": "causal" + suffix}
-        sides = {"window_left": left, "window_right": right}
-        return {"mask": "window" + suffix, **{n: UNLIMITED if x < 0 else x for n, x in sides.items()}}
+        return mask_fields(self.causal, self.window, self.top_left)
+
+
+def mask_fields(causal: bool, window: tuple[int, int], top_left: bool = False) -> dict[str, Any]:
+    """Mask and window as the raw layer takes them."""
+    left, right = window
+    if causal:
+        right = 0
+    if left < 0 and right < 0 and not top_left:
+        return {"mask": "none"}
+    suffix = "_top_left" if top_left else ""
+    if left < 0 and causal:
+        return {"mask": "causal" + suffix}
+    sides = {"window_left": left, "window_right": right}
+    return {"mask": "window" + suffix, **{n: UNLIMITED if x < 0 else x for n, x in sides.items()}}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from built import DTYPE_OF, Row, drawn, this_arch
 from cases_judge import judge
-from cases_types import DTYPES, Array
+from cases_types import DTYPES, Array, mask_fields
 from reference import Expected, attention, numerics_of
 from strict import forgiven, only_initialized
 
@@ -145,17 +145,14 @@ class Decoding:
         o_address, lse_address = self.put(self.o_host), self.put(self.lse_host)
         self.o, self.lse = self.kept[-2:]
         wide, wide_o = p.hdim + _PAD, self.hdim_v + _PAD
-        left, right = p.window
-        mask = "causal" if p.causal and left < 0 else "window" if p.causal or max(p.window) >= 0 else "none"
-        sides = (left if left >= 0 else 2**31 - 1, 0 if p.causal else right if right >= 0 else 2**31 - 1)
         fwd = FwdParams(
             dtype=p.dtype, batch=self.batch, seqlen_q=rows, seqlen_k=max(*p.lengths, 0), nhead_q=nhead_q,
             nhead_k=p.nhead_k, hdim_q=p.hdim, hdim_v=self.hdim_v, softmax_scale=p.hdim**-0.5,
             q=Strided(self.put(q), shape[1] * nhead_q * wide, nhead_q * wide, wide),
             k=Strided(0, 0, 0, 0), v=Strided(0, 0, 0, 0),
             o=Strided(o_address, shape[1] * nhead_q * wide_o, nhead_q * wide_o, wide_o),
-            lse=Lse(lse_address, nhead_q * shape[1], shape[1]), mask=mask, window_left=sides[0],
-            window_right=sides[1], softcap=p.softcap, seqused_k=self.put(np.array(p.lengths, np.int32)),
+            lse=Lse(lse_address, nhead_q * shape[1], shape[1]), softcap=p.softcap,
+            seqused_k=self.put(np.array(p.lengths, np.int32)), **mask_fields(p.causal, p.window),
         )  # fmt: skip
         if p.packed:
             fwd.cu_seqlens_q, fwd.total_q = self.put(self.starts), total

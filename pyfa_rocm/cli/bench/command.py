@@ -168,7 +168,7 @@ def rows(trials: list[Problem], directions: tuple[str, ...], repeat: int) -> Ite
             want = head_reference(problem)
             for direction in directions:
                 for name, make in ways.items():
-                    shape = vars(problem) | {"direction": direction, "implementation": name}
+                    shape = problem.as_json() | {"direction": direction, "implementation": name}
                     flops = problem.flops(direction)
                     measured = _measure(make, problem, direction, repeat, want)
                     yield shape | {"formula_flops": flops} | measured

@@ -71,16 +71,13 @@ def problems(args: argparse.Namespace, sizes: Sizes) -> list[DecodeTrial]:
     """
     if args.page_size & (args.page_size - 1):
         raise InvalidArgumentError(f"--page-size: got {args.page_size}, expected a power of two")
+    nhead_k = args.heads_k or sizes.nhead_k
     return [
         DecodeTrial(
-            batch,
-            context,
-            group,
-            args.heads_k or sizes.nhead_k,
-            args.hdim,
-            args.page_size,
-            args.dtype,
-            args.splits,
+            *(batch, nhead_k * group, nhead_k, 1, args.hdim, False, args.dtype),
+            seqlen_k=context,
+            page_size=args.page_size,
+            num_splits=args.splits,
         )
         for batch in args.batches or sizes.batches
         for group in args.groups
@@ -148,9 +145,9 @@ def rows(trials: list[DecodeTrial], repeat: int) -> Iterator[dict[str, Any]]:
     """Measure everything: a row for each problem."""
     with tqdm(total=len(trials), unit="run", file=sys.stderr, leave=False) as bar:
         for trial in trials:
-            bar.set_description(f"batch {trial.batch}, context {trial.context}, group {trial.group}")
+            bar.set_description(f"batch {trial.batch}, context {trial.seqlen_k}, group {trial.group}")
             sizes = {"kv_bytes": trial.kv_bytes, "least_bytes": trial.least_bytes}
-            yield vars(trial) | sizes | _measure(trial, repeat)
+            yield trial.as_json() | sizes | _measure(trial, repeat)
             bar.update()
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +12,11 @@ import numpy.typing as npt
 from pyfa_rocm import fmha
 from pyfa_rocm._call.cache import Cache, CacheTensor
 from pyfa_rocm._call.decode import DecodeParams
-from pyfa_rocm._call.params import FwdParams, Strided
+from pyfa_rocm._call.params import Strided
 from pyfa_rocm._runtime import hip
 from pyfa_rocm.array import DeviceArray, dtype_of
+from pyfa_rocm.oracle.params import forward_params
+from pyfa_rocm.oracle.problem import Problem
 
 __all__ = ["DecodeTrial", "Decoding"]
 
@@ -22,28 +25,34 @@ _DRAWN = 1 << 14
 
 
 @dataclass(frozen=True)
-class DecodeTrial:
-    """One query of each sequence against as many keys; `group` query heads share a key head."""
+class DecodeTrial(Problem):
+    """A problem of one query of each sequence, its keys being in pages."""
 
-    batch: int
-    context: int
-    group: int
-    nhead_k: int
-    hdim: int
-    page_size: int
-    dtype: str
+    page_size: int = 16
     num_splits: int = 0
-    seed: int = 0
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key head."""
+        return self.nhead_q // self.nhead_k
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of the keys and values in use, in 16 bits."""
-        return 2 * 2 * self.batch * self.context * self.nhead_k * self.hdim
+        return 2 * 2 * self.batch * self.seqlen_k * self.nhead_k * self.hdim
 
     @property
     def least_bytes(self) -> int:
         """These and those of q and o: what must be read or written."""
-        return self.kv_bytes + 2 * 2 * self.batch * self.nhead_k * self.group * self.hdim
+        return self.kv_bytes + 2 * 2 * self.batch * self.nhead_q * self.hdim
+
+    def as_json(self) -> dict[str, Any]:
+        """See Problem."""
+        return super().as_json() | {
+            "context": self.seqlen_k,
+            "group": self.group,
+            "num_splits": self.num_splits,
+        }
 
 
 class Decoding:
@@ -52,17 +61,16 @@ class Decoding:
     def __init__(self, trial: DecodeTrial) -> None:
         self.trial = trial
         rng = np.random.default_rng(trial.seed)
-        self._each = -(-trial.context // trial.page_size)
+        self._each = -(-trial.seqlen_k // trial.page_size)
         pages = trial.batch * self._each
         self._table = rng.permutation(pages).astype(np.int32).reshape(trial.batch, self._each)
         shape = (min(_DRAWN, pages * trial.page_size), trial.nhead_k, trial.hdim)
         dtype = dtype_of(trial.dtype)
         self._k, self._v = (rng.standard_normal(shape, np.float32).astype(dtype) for _ in range(2))
-        nhead_q = trial.nhead_k * trial.group
-        self._q = rng.standard_normal((trial.batch, 1, nhead_q, trial.hdim), np.float32).astype(dtype)
+        self._q = rng.standard_normal(trial.q_shape, np.float32).astype(dtype)
         self._held = [
             DeviceArray.from_numpy(x)
-            for x in (self._q, self._table, np.full(trial.batch, trial.context, np.int32))
+            for x in (self._q, self._table, np.full(trial.batch, trial.seqlen_k, np.int32))
         ]
         self._held += [self._pool(x, pages) for x in (self._k, self._v)]
         self._o = DeviceArray.empty(self._q.shape, dtype)
@@ -85,13 +93,8 @@ class Decoding:
         q, table, lengths, *pools = self._held
         row = trial.nhead_k * trial.hdim
         k, v = (CacheTensor(x.data, trial.page_size * row, row, trial.hdim) for x in pools)
-        of_q, of_o = (Strided(x.data, *x.strides[:3]) for x in (q, self._o))
-        nothing = Strided(0, 0, 0, 0)
-        fwd = FwdParams(
-            dtype=trial.dtype, batch=trial.batch, seqlen_q=1, seqlen_k=trial.context,
-            nhead_q=trial.nhead_k * trial.group, nhead_k=trial.nhead_k, hdim_q=trial.hdim, hdim_v=trial.hdim,
-            softmax_scale=trial.hdim**-0.5, q=of_q, k=nothing, v=nothing, o=of_o, seqused_k=lengths.data,
-        )  # fmt: skip
+        fwd = forward_params(trial, q=q, out=self._o, seqused_k=lengths)
+        fwd.k = fwd.v = Strided(0, 0, 0, 0)
         cache = Cache(
             trial.dtype, pages, trial.page_size, k=k, v=v, block_table=table.data,
             stride_block_table=self._each, max_pages=self._each,
@@ -115,7 +118,7 @@ class Decoding:
     def split_bytes(self) -> int:
         """Bytes of the parts' float32 O and LSE, each written once and read once by the merge."""
         trial = self.trial
-        rows = trial.batch * trial.nhead_k * trial.group
+        rows = trial.batch * trial.nhead_q
         return 2 * 4 * self.splits * rows * (trial.hdim + 1) if self.splits > 1 else 0
 
     def run(self) -> None:
@@ -125,7 +128,7 @@ class Decoding:
     def first_head_distance(self) -> float:
         """Return how far O of the first sequence's first head is from float64, at most."""
         trial = self.trial
-        at = np.arange(trial.context)
+        at = np.arange(trial.seqlen_k)
         token = (
             self._table[0, at // trial.page_size].astype(np.int64) * trial.page_size + at % trial.page_size
         )

@@ -108,7 +108,7 @@ def rows(
         for problem in trials:
             for direction in directions:
                 for name, way in ways.items():
-                    row = vars(problem) | {"direction": direction, "implementation": name}
+                    row = problem.as_json() | {"direction": direction, "implementation": name}
                     bar.update()
                     try:
                         yield row | estimate(way, problem, direction).as_json() | {"reason": ""}

@@ -23,6 +23,7 @@ import pyfa_rocm
 from pyfa_rocm._runtime import library, paths
 from pyfa_rocm.cli import backends, demo, info, main, prove, traffic
 from pyfa_rocm.oracle import features, features_decode, reference, trial
+from pyfa_rocm.oracle.params import backward_params, forward_params
 from pyfa_rocm.oracle.problem import Problem
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -107,7 +108,7 @@ def test_prove() -> None:
     assert 0 < decoding["lse_ratio"] <= 1
     for x in of_attention:
         assert x["ok"] is True
-        assert x["shape"] == features.FEATURES[x["feature"]].shape._asdict()
+        assert x["shape"] == features.FEATURES[x["feature"]].extents()
         # The smallest kernel set has all of them for gfx942.
         assert x["reason"] == "" or proof["arch"] != "gfx942"
         assert x["reason"] or (0 < x["o_ratio"] <= 1 and 0 <= x["lse_ratio"] <= 1)
@@ -230,7 +231,7 @@ def test_without_backward_kernels_forward_is_proved(
 
 
 def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    shape, nan = features.Shape("float16", 1, 1, 64, 64), float("nan")
+    shape, nan = Problem(1, 2, 1, 1, 64, False, "float16"), float("nan")
     proofs = [
         features.Proof("wrong", shape, 2.0, 0.5, gradient_reason="no such kernel"),
         features.Proof("not a number", shape, 0.5, nan, gradient_reason="no such kernel"),
@@ -374,12 +375,12 @@ LEFT_TO_A_WHOLE_BUILD = {
 }  # fmt: skip
 
 
-def launched(problem: features.Problem) -> Iterator[str]:
+def launched(problem: Problem) -> Iterator[str]:
     """The kernels that can do a problem forward, the library's choice first; none if there is none."""
     for number in itertools.count(1):
         with pyfa_rocm.emulator.profile() as profile:
             try:
-                features._forward(replace(problem, forward_only=problem.forward_only | {"kernel": number}))
+                features._forward(problem, number)
             except pyfa_rocm.UnsupportedError:
                 return
         (launch,) = profile.launches
@@ -398,8 +399,8 @@ def test_make_demo_builds_what_the_demo_runs() -> None:
     chosen = re.compile(pattern.replace("$$", "$"))
     if not pyfa_rocm.runtime().emulated:
         pytest.skip("a GPU does not say what was launched")
-    for name, feature in features.FEATURES.items():
-        able = list(launched(feature.problem(feature.shape)))
+    for name, problem in features.FEATURES.items():
+        able = list(launched(problem))
         built = any(map(chosen.search, able))
         assert built == (name not in LEFT_TO_A_WHOLE_BUILD) or not able, (name, able)
     report = json.loads((ROOT / "build/kernels.json").read_text())
@@ -411,10 +412,10 @@ def test_make_demo_builds_what_the_demo_runs() -> None:
     assert sum(row["origin"] == "ck" and bool(chosen.search(row["name"])) for row in rows) <= 2
     by_symbol = {kernel["symbol"] or kernel["name"]: kernel for kernel in report["kernels"]}
     for problem in (prove.PROBLEM, demo.PROBLEM):
-        forward = able_by_name(pyfa_rocm.fmha_fwd_kernel, trial.kernel_params(problem))
+        forward = able_by_name(pyfa_rocm.fmha_fwd_kernel, forward_params(problem))
         assert any(map(chosen.search, forward)), forward
         if problem is demo.PROBLEM:
-            backward = able_by_name(pyfa_rocm.fmha_bwd_kernel, trial.bwd_kernel_params(problem))
+            backward = able_by_name(pyfa_rocm.fmha_bwd_kernel, backward_params(problem))
             assert any(map(chosen.search, backward)), backward
         with pyfa_rocm.emulator.profile() as profile:
             trial.run(problem)

@@ -97,7 +97,7 @@ def test_sizes_of_a_card() -> None:
     sizes = bench_decode.CARD
     assert (min(sizes.batches), max(sizes.batches)) == (1, 64)
     assert (min(sizes.contexts), max(sizes.contexts)) == (1024, 131072)
-    assert DecodeTrial(64, 131072, 8, 8, 128, 16, "bfloat16").kv_bytes == 2**35
+    assert DecodeTrial(64, 64, 8, 1, 128, False, seqlen_k=131072).kv_bytes == 2**35
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,18 +11,15 @@ from built import this_arch
 
 from pyfa_rocm import (
     DeviceArray,
-    FwdParams,
     InvalidArgumentError,
     KernelInfo,
-    Lse,
-    Strided,
-    bfloat16,
     emulator,
     fmha_fwd,
     fmha_fwd_kernel,
 )
 from pyfa_rocm.cli import traffic
 from pyfa_rocm.emulator import LaunchProfile
+from pyfa_rocm.oracle.params import forward_params
 from pyfa_rocm.oracle.problem import Problem
 
 LINE = 128
@@ -35,47 +31,35 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@dataclass(frozen=True)
-class Shape:
-    """An attention problem, all tensors dense (batch, seqlen, nhead, hdim)."""
+def lines(problem: Problem, seqlen: int, nhead: int) -> int:
+    """Lines of a dense tensor: rows of 128 or 256 bytes."""
+    return problem.batch * seqlen * nhead * problem.hdim * 2 // LINE
 
-    batch: int
-    seqlen_q: int
-    seqlen_k: int
-    nhead_q: int
-    nhead_k: int
-    hdim: int
-    dtype: str = "float16"
-    mask: str = "none"
 
-    def lines(self, seqlen: int, nhead: int) -> int:
-        """Lines of a dense tensor: rows of 128 or 256 bytes."""
-        return self.batch * seqlen * nhead * self.hdim * 2 // LINE
-
-    def key_tiles(self, kernel: KernelInfo) -> int:
-        """Key tiles of all query tiles of a head."""
-        total = 0
-        for first in range(0, self.seqlen_q, kernel.tile_m):
-            end = self.seqlen_k
-            if self.mask == "causal":  # the last row of the tile sees this many keys
-                last = min(first + kernel.tile_m, self.seqlen_q) - 1
-                end = min(end, max(0, last + 1 + self.seqlen_k - self.seqlen_q))
-            total += math.ceil(end / kernel.tile_n)
-        return total
+def key_tiles(problem: Problem, kernel: KernelInfo) -> int:
+    """Key tiles of all query tiles of a head."""
+    total, seqlen_k = 0, problem.k_shape[1]
+    for first in range(0, problem.seqlen, kernel.tile_m):
+        end = seqlen_k
+        if problem.causal:  # the last row of the tile sees this many keys
+            last = min(first + kernel.tile_m, problem.seqlen) - 1
+            end = min(end, max(0, last + 1 + seqlen_k - problem.seqlen))
+        total += math.ceil(end / kernel.tile_n)
+    return total
 
 
 SHAPES = [
-    Shape(1, 128, 128, 1, 1, 128),
-    Shape(1, 256, 256, 2, 2, 128, "bfloat16"),
-    Shape(2, 384, 256, 4, 2, 64),
-    Shape(1, 200, 333, 2, 1, 128, "bfloat16"),
-    Shape(1, 1, 600, 4, 4, 64, "bfloat16"),
-    Shape(3, 130, 70, 2, 2, 64),
-    Shape(1, 512, 512, 2, 2, 128, "bfloat16", "causal"),
-    Shape(1, 512, 512, 2, 2, 64, "float16", "causal"),
-    Shape(2, 256, 640, 2, 1, 128, "float16", "causal"),
+    Problem(1, 1, 1, 128, 128, False, "float16"),
+    Problem(1, 2, 2, 256, 128, False),
+    Problem(2, 4, 2, 384, 64, False, "float16", seqlen_k=256),
+    Problem(1, 2, 1, 200, 128, False, seqlen_k=333),
+    Problem(1, 4, 4, 1, 64, False, seqlen_k=600),
+    Problem(3, 2, 2, 130, 64, False, "float16", seqlen_k=70),
+    Problem(1, 2, 2, 512, 128, True),
+    Problem(1, 2, 2, 512, 64, True, "float16"),
+    Problem(2, 2, 1, 256, 128, True, "float16", seqlen_k=640),
 ]
-WHOLE = [shape for shape in SHAPES if shape.seqlen_q % 128 == shape.seqlen_k % 128 == 0]
+WHOLE = [shape for shape in SHAPES if shape.seqlen % 128 == shape.seqlen_k % 128 == 0]
 # Shapes for which the set ci loads K by DMA; on gfx950 all kernels do.
 BY_DMA = [
     (shape, "pingpong_dma")
@@ -84,26 +68,12 @@ BY_DMA = [
 ]
 
 
-def _run(shape: Shape, pipeline: str = "qr", tag: str = "") -> tuple[LaunchProfile, KernelInfo]:
+def _run(shape: Problem, pipeline: str = "qr", tag: str = "") -> tuple[LaunchProfile, KernelInfo]:
     """Run a shape by the first candidate with such a pipeline (qr: CK's) whose name ends with the tag."""
-    rng = np.random.default_rng(1)
-    dtype = bfloat16 if shape.dtype == "bfloat16" else np.dtype(shape.dtype)
-
-    def tensor(seqlen: int, nhead: int) -> DeviceArray:
-        values = rng.standard_normal((shape.batch, seqlen, nhead, shape.hdim), np.float32)
-        return DeviceArray.from_numpy(values.astype(dtype))
-
-    q, o = (tensor(shape.seqlen_q, shape.nhead_q) for _ in range(2))
-    k, v = (tensor(shape.seqlen_k, shape.nhead_k) for _ in range(2))
-    lse = DeviceArray.from_numpy(np.zeros((shape.batch, shape.nhead_q, shape.seqlen_q), np.float32))
-    params = FwdParams(
-        dtype=shape.dtype, batch=shape.batch, seqlen_q=shape.seqlen_q, seqlen_k=shape.seqlen_k,
-        nhead_q=shape.nhead_q, nhead_k=shape.nhead_k, hdim_q=shape.hdim, hdim_v=shape.hdim,
-        softmax_scale=shape.hdim**-0.5, mask=shape.mask,
-        q=Strided(q.data, *q.strides[:3]), k=Strided(k.data, *k.strides[:3]),
-        v=Strided(v.data, *v.strides[:3]), o=Strided(o.data, *o.strides[:3]),
-        lse=Lse(lse.data, *lse.strides[:2]),
-    )  # fmt: skip
+    q, k, v = map(DeviceArray.from_numpy, shape.inputs())
+    out = DeviceArray.empty(shape.o_shape, shape.dtype)
+    lse = DeviceArray.empty((shape.batch, shape.nhead_q, shape.seqlen), "float32")
+    params = forward_params(shape, q=q, k=k, v=v, out=out, lse=lse)
     while True:
         params.kernel += 1
         info = fmha_fwd_kernel(params)
@@ -117,33 +87,33 @@ def _run(shape: Shape, pipeline: str = "qr", tag: str = "") -> tuple[LaunchProfi
 
 @pytest.mark.parametrize("pipeline", ["qr", "pingpong"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_attention(shape: Shape, pipeline: str) -> None:
+def test_attention(shape: Problem, pipeline: str) -> None:
     launch, kernel = _run(shape, pipeline)
     counted, caches = launch.counted, launch.modelled.caches
     assert launch.kernel == kernel.name
     assert launch.grid == tuple(kernel.grid)
     heads = shape.batch * shape.nhead_q
     # Q K^T and P V, a multiply-add each, over whole tiles.
-    tiles = heads * shape.key_tiles(kernel)
+    tiles = heads * key_tiles(shape, kernel)
     assert counted.flops == 2 * 2 * kernel.tile_m * kernel.tile_n * shape.hdim * tiles
     type_ = "bf16" if shape.dtype == "bfloat16" else "f16"
     assert counted.mfma_by_type[type_].flops == counted.flops
     assert counted.instructions["mfma"] == sum(matrix.count for matrix in counted.mfma.values())
     assert counted.instructions["total"] == sum(counted.instructions.values()) // 2
-    assert counted.workgroups == heads * math.ceil(shape.seqlen_q / kernel.tile_m)
+    assert counted.workgroups == heads * math.ceil(shape.seqlen / kernel.tile_m)
     assert counted.waves == counted.workgroups * kernel.block_size // 64
     # Every line that must be read or written, and no further line is touched.
-    reads = shape.lines(shape.seqlen_q, shape.nhead_q) + 2 * shape.lines(shape.seqlen_k, shape.nhead_k)
-    writes = shape.lines(shape.seqlen_q, shape.nhead_q) + math.ceil(heads * shape.seqlen_q * 4 / LINE)
+    reads = lines(shape, shape.seqlen, shape.nhead_q) + 2 * lines(shape, shape.k_shape[1], shape.nhead_k)
+    writes = lines(shape, shape.seqlen, shape.nhead_q) + math.ceil(heads * shape.seqlen * 4 / LINE)
     assert reads + 1 <= counted.memory.lines_read <= reads + ARGUMENT_LINES
     assert counted.memory.lines_written == writes
     # A wave's 64 lanes stand along its 32 or 16 rows: a row's LSE is held, and by CK stored, 2 or 4 times.
     copies = 1 if pipeline == "pingpong" else 64 // (kernel.tile_m // (kernel.block_size // 64))
-    assert counted.memory.store_bytes == heads * shape.seqlen_q * (2 * shape.hdim + copies * 4)
+    assert counted.memory.store_bytes == heads * shape.seqlen * (2 * shape.hdim + copies * 4)
     assert counted.memory.load_bytes >= reads * LINE
     # All of it fits into the caches: HBM sees each line once.
     assert caches.hbm_read_bytes == counted.memory.lines_read * LINE
-    if shape.seqlen_q % 32 == 0:  # no line of LSE is shared by two workgroups
+    if shape.seqlen % 32 == 0:  # no line of LSE is shared by two workgroups
         assert caches.hbm_write_bytes == writes * LINE
     assert caches.hbm_write_bytes >= writes * LINE
     assert caches.hbm_read_bytes <= caches.l2_fill_bytes <= 8 * caches.hbm_read_bytes
@@ -152,27 +122,27 @@ def test_attention(shape: Shape, pipeline: str) -> None:
 
 
 @pytest.mark.parametrize("shape", WHOLE, ids=str)
-def test_bytes_requested(shape: Shape) -> None:
+def test_bytes_requested(shape: Problem) -> None:
     """Q once, K and V once a query tile, as far as its mask goes; nothing else, where tiles are whole."""
     launch, kernel = _run(shape)
     heads, row_bytes = shape.batch * shape.nhead_q, 2 * shape.hdim
-    keys = heads * shape.key_tiles(kernel) * kernel.tile_n
-    assert launch.counted.memory.load_bytes == row_bytes * (heads * shape.seqlen_q + 2 * keys)
+    keys = heads * key_tiles(shape, kernel) * kernel.tile_n
+    assert launch.counted.memory.load_bytes == row_bytes * (heads * shape.seqlen + 2 * keys)
     # K and V go through LDS: written once, read by each of the four waves.
     assert launch.counted.lds.write_bytes == 2 * row_bytes * keys
     assert launch.counted.lds.read_bytes == 4 * launch.counted.lds.write_bytes
 
 
 @pytest.mark.parametrize(("shape", "tag"), [*((shape, "pingpong") for shape in WHOLE), *BY_DMA], ids=str)
-def test_bytes_requested_by_pingpong(shape: Shape, tag: str) -> None:
+def test_bytes_requested_by_pingpong(shape: Problem, tag: str) -> None:
     """Loads are as CK's; each wave reads each tile of K and V once, without bank conflicts."""
     launch, kernel = _run(shape, "pingpong", tag)
     heads, row_bytes = shape.batch * shape.nhead_q, 2 * shape.hdim
     tile_bytes = kernel.tile_n * row_bytes
     # The bytes of Q and O, there and back
     rows_bytes = 2 * launch.counted.workgroups * kernel.tile_m * row_bytes * (this_arch() == "gfx950")
-    tiles = heads * shape.key_tiles(kernel)
-    loads = row_bytes * heads * shape.seqlen_q + 2 * tiles * tile_bytes
+    tiles = heads * key_tiles(shape, kernel)
+    loads = row_bytes * heads * shape.seqlen + 2 * tiles * tile_bytes
     assert launch.counted.memory.load_bytes == loads
     assert launch.counted.lds.read_bytes == 8 * 2 * tiles * tile_bytes + rows_bytes
     # Stores run ahead, by a tile of K and one of V on average of both groups.
