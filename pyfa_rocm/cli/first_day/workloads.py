@@ -123,7 +123,11 @@ class Decode(Workload):
     unit = "bytes"
 
     def _trial(self) -> DecodeTrial:
-        return DecodeTrial(**vars(self))
+        return DecodeTrial(
+            *(self.batch, self.nhead_k * self.group, self.nhead_k, 1, self.hdim, False, self.dtype),
+            seqlen_k=self.context,
+            page_size=self.page_size,
+        )
 
     @property
     def work(self) -> float:
