@@ -540,7 +540,7 @@ enum {
   FMHA_HIP_ENVIRONMENT = 1, /* $FMHA_HIP_RUNTIME */
   FMHA_HIP_MAPPED = 2,      /* a file that this process has mapped */
   FMHA_HIP_LOADER = 3,      /* a bare name, for the loader's search */
-  FMHA_HIP_INSTALLED = 4    /* a file in $ROCM_PATH/lib or in /opt/rocm/lib */
+  FMHA_HIP_INSTALLED = 4    /* a file in a folder of an installed ROCm: see fmha_set_hip_runtime */
 };
 
 /* Version of the library loaded, "major.minor.patch". Never NULL. */
@@ -572,7 +572,10 @@ const char* fmha_last_error(void);
  * the same one FMHA_OK. Without this call the library takes, in this order: $FMHA_HIP_RUNTIME; the copy
  * already mapped into the process (of two the one that PyTorch uses; without PyTorch FMHA_HIP_ERROR, naming
  * both); libamdhip64.so.7, .so.6 and .so by the loader's search; the same in $ROCM_PATH/lib; in
- * /opt/rocm/lib. It stays loaded until the process ends. A setuid program does not read these variables. */
+ * /opt/rocm/lib. It stays loaded until the process ends. A setuid program does not read these variables.
+ * On Windows the names are amdhip64_7.dll, amdhip64_6.dll and amdhip64.dll, the loader looks in the program's folder,
+ * the system's and those of AddDllDirectory, and the folders are %HIP_PATH%\bin and %ROCM_PATH%\bin. A path is UTF-8
+ * there, here and in messages. */
 fmha_status fmha_set_hip_runtime(const char* path);
 
 /* Path of the HIP runtime in use, loading one now if none is; no device is needed. NULL on failure, see

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import Any
 
+from pyfa_rocm._runtime.forks import at_fork
 from pyfa_rocm.device import closed_streams, synchronize
 
 __all__ = ["UNKNOWN_STREAM", "Block", "Kept", "Lease", "lock", "size_class"]
@@ -24,7 +24,7 @@ _SMALL_BYTES = 512
 # For all that is said of blocks.
 lock = threading.RLock()
 # A forked child must not get a lock that a thread of its parent holds.
-os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
 class Block:

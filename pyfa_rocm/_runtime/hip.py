@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from pyfa_rocm._runtime import library, paths
+from pyfa_rocm._runtime.forks import at_fork
 from pyfa_rocm._runtime.shared_library import open_runtime
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 MODES = ("auto", "gpu", "emulator")
 _MOST_PATH_BYTES = 4096
-# Device files without which no AMD GPU works: the kernel driver's, and that of WSL.
+# On Linux no AMD GPU works without one of these device files: the kernel driver's, and that of WSL.
 _DRIVER_FILES = ("/dev/kfd", "/dev/dxg")
 _SUCCESS = 0
 
@@ -69,7 +70,7 @@ def is_forked() -> bool:
 
 
 # The lock is taken for the fork, so that the child gets neither a held one nor half a choice.
-os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forget_after_fork)
+at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forget_after_fork)
 
 
 def mode() -> str:
@@ -178,7 +179,7 @@ def _find_gpu() -> tuple[str, str]:
     if mapped:
         _require_usable(mapped[0])
         return mapped[0], "already in this process"
-    if not any(Path(file).exists() for file in _DRIVER_FILES):
+    if sys.platform != "win32" and not any(Path(file).exists() for file in _DRIVER_FILES):
         raise HipError(f"no AMD GPU driver ({' or '.join(_DRIVER_FILES)})")
     failures = []
     for candidate in _installed():

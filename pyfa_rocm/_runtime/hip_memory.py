@@ -7,7 +7,6 @@ Straight to HIP through cffi: hip-python takes a microsecond more for each.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 import cffi
 
 from pyfa_rocm._runtime import hip, library
+from pyfa_rocm._runtime.forks import at_fork
 from pyfa_rocm._runtime.shared_library import open_runtime
 
 __all__ = ["allocate", "free", "is_capturing"]
@@ -41,7 +41,7 @@ def _hip() -> tuple[Any, Any]:
 
 
 # A forked child has no runtime: it asks, and is told so.
-os.register_at_fork(after_in_child=_hip.cache_clear)
+at_fork(after_in_child=_hip.cache_clear)
 
 
 @contextmanager

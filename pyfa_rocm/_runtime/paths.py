@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 from pyfa_rocm.errors import FmhaError
@@ -38,14 +39,21 @@ def _find(what: str, variable: str, candidates: list[Path]) -> Path:
 
 
 def library_path() -> Path:
-    """Path of libfmha_rocm.so: ``$PYFA_ROCM_LIBRARY``, the installed one, or that of the build tree."""
+    """Path of libfmha_rocm.so: ``$PYFA_ROCM_LIBRARY``, the installed one, or that of the build tree.
+
+    On Windows it is fmha_rocm.dll.
+    """
     # Its SONAME: in a wheel, which holds no links, libfmha_rocm.so itself is only for linkers.
     name = "libfmha_rocm.so." + header_version(header_path().read_text(encoding="utf-8")).split(".")[0]
+    if sys.platform == "win32":
+        name = "fmha_rocm.dll"
     return _find(name, "PYFA_ROCM_LIBRARY", [d / name for d in (_PACKAGE / "lib", *_source_build_dirs())])
 
 
 def emulator_path() -> Path:
     """Path of the software device: ``$PYFA_ROCM_EMULATOR``, the installed one, or that of the build tree."""
+    if sys.platform == "win32":
+        raise FmhaError("the software device runs on Linux only (on Windows: in WSL)")
     name = "libamdhip64.so.6"
     dirs = [d / "emulator" for d in (_PACKAGE / "lib" / "fmha_rocm", *_source_build_dirs())]
     return _find(f"the software device's {name}", "PYFA_ROCM_EMULATOR", [d / name for d in dirs])

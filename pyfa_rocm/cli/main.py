@@ -14,6 +14,8 @@ from pyfa_rocm.cli.bench import command as bench
 from pyfa_rocm.cli.first_day import command as first_day
 from pyfa_rocm.errors import FmhaError
 
+_SIGPIPE = 13  # Windows has no such signal
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -70,7 +72,7 @@ def _written(command: Callable[[], int]) -> int:
                 sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough: as if the signal had ended us, without a word
         _forget_output()
-        return 128 + signal.SIGPIPE
+        return 128 + _SIGPIPE
     except OSError as error:
         if error.filename is not None:  # of a file, so not of the output
             raise

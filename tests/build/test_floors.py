@@ -22,7 +22,7 @@ NATIVE = ROOT / "native"
 HOUSES = {
     "library": """
         include kernels/args
-        host
+        host host/platform
         host/catalogue host/hip host/memory
         host/problem
         host/plan

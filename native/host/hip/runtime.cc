@@ -1,29 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "hip/runtime.h"
 
-#include <dlfcn.h>
-#include <link.h>
-#include <pthread.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "error.h"
 #include "hip/library.h"
+#include "platform/platform.h"
 
 namespace fmha {
 namespace {
-
-constexpr const char* kNames[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"};
 
 // The first two are written under the mutex and go back only in a forked child. The runtime stays loaded and
 // the table allocated until the process ends: other threads may be inside it.
@@ -42,7 +34,7 @@ void note_fork() {
   g_initialised.store(false, std::memory_order_relaxed);
 }
 
-[[gnu::constructor]] void watch_forks() { (void)pthread_atfork(nullptr, nullptr, note_fork); }
+[[gnu::constructor]] void watch_forks() { platform::at_fork_in_child(note_fork); }
 
 void check_process() {
   if (!g_forked.load(std::memory_order_relaxed)) return;
@@ -59,95 +51,33 @@ const HipApi& adopt(std::unique_ptr<HipApi> api) {
 
 const HipApi& open_chosen(const char* path, const char* chosen_by) {
   std::string why;
-  if (auto api = open_hip(path, RTLD_NOW | RTLD_LOCAL, why)) return adopt(std::move(api));
+  if (auto api = open_hip(path, why)) return adopt(std::move(api));
   raise(FMHA_HIP_ERROR, "cannot use the HIP runtime %s chosen by %s: %s", path, chosen_by, why.c_str());
-}
-
-bool is_same_file(const char* a, const char* b) {
-  struct stat sa{}, sb{};
-  if (stat(a, &sa) != 0 || stat(b, &sb) != 0) return std::strcmp(a, b) == 0;
-  return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
-}
-
-// For libamdhip64 it finds libamdhip64.so, libamdhip64.so.6, and a wheel's libamdhip64-1a2b3c4d.so.6. Every
-// object in the process is listed once, however often and by whatever name it was opened, so two entries are
-// two copies.
-std::vector<std::string> mapped_libraries(const char* stem) {
-  struct Search {
-    const char* stem;
-    std::vector<std::string> paths;
-    bool out_of_memory = false;
-  } search{stem, {}};
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* data) {
-        auto& result = *static_cast<Search*>(data);
-        if (info->dlpi_name == nullptr) return 0;
-        const char* slash = std::strrchr(info->dlpi_name, '/');
-        const char* name = slash != nullptr ? slash + 1 : info->dlpi_name;
-        if (std::strncmp(name, result.stem, std::strlen(result.stem)) != 0 ||
-            std::strstr(name, ".so") == nullptr)
-          return 0;
-        try {  // nothing may be thrown through the loader
-          result.paths.emplace_back(info->dlpi_name);
-        } catch (...) {
-          result.out_of_memory = true;
-        }
-        return 0;
-      },
-      &search);
-  if (search.out_of_memory) throw std::bad_alloc();
-  return std::move(search.paths);
-}
-
-// The runtime that this process's PyTorch is linked to; "" without one.
-std::string runtime_of_torch() {
-  for (const std::string& path : mapped_libraries("libtorch_hip")) {
-    void* torch = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-    if (torch == nullptr) continue;
-    Dl_info info{};
-    void* symbol = dlsym(torch, "hipGetDevice");  // in the order of its dependencies
-    const bool found = symbol != nullptr && dladdr(symbol, &info) != 0 && info.dli_fname != nullptr;
-    dlclose(torch);
-    if (found) return info.dli_fname;
-  }
-  return "";
 }
 
 // PyTorch's own comes first of several: the others came along with something else.
 std::vector<std::string> mapped_runtimes() {
-  std::vector<std::string> paths = mapped_libraries("libamdhip64");
+  std::vector<std::string> paths = platform::loaded_runtimes();
   if (paths.size() < 2) return paths;
-  const std::string torch = runtime_of_torch();
-  const auto is_torch = [&](const std::string& path) { return is_same_file(path.c_str(), torch.c_str()); };
+  const std::string torch = platform::runtime_of_torch();
+  const auto is_torch = [&](const std::string& path) {
+    return platform::is_same_file(path.c_str(), torch.c_str());
+  };
   std::stable_partition(paths.begin(), paths.end(), is_torch);
   return paths;
 }
 
 const HipApi& use_mapped(const std::string& path, const std::string* other) {
-  if (other != nullptr && !is_same_file(path.c_str(), runtime_of_torch().c_str())) {
+  if (other != nullptr && !platform::is_same_file(path.c_str(), platform::runtime_of_torch().c_str())) {
     raise(FMHA_HIP_ERROR,
           "this process has two HIP runtimes mapped, %s and %s: streams and memory of one mean nothing to "
           "the other; choose one by fmha_set_hip_runtime or FMHA_HIP_RUNTIME",
           path.c_str(), other->c_str());
   }
   std::string why;
-  if (auto api = open_hip(path.c_str(), RTLD_NOW | RTLD_NOLOAD, why)) return adopt(std::move(api));
+  if (auto api = open_loaded_hip(path.c_str(), why)) return adopt(std::move(api));
   raise(FMHA_HIP_ERROR, "cannot use the HIP runtime %s, which this process has mapped: %s", path.c_str(),
         why.c_str());
-}
-
-// Value of an environment variable, nullptr if it is unset or empty, or if it comes from a user whose rights
-// the process exceeds (setuid): it names what is loaded.
-const char* environment(const char* name) {
-  const char* value = secure_getenv(name);
-  return value != nullptr && value[0] != '\0' ? value : nullptr;
-}
-
-void add_installed(const std::string& folder, std::vector<HipCandidate>& found) {
-  for (const char* name : kNames) {
-    std::string path = folder + "/" + name;
-    if (access(path.c_str(), F_OK) == 0) found.push_back({FMHA_HIP_INSTALLED, std::move(path)});
-  }
 }
 
 [[noreturn]] void raise_none(const std::string& refused) {
@@ -157,12 +87,9 @@ void add_installed(const std::string& folder, std::vector<HipCandidate>& found) 
           "FMHA_HIP_RUNTIME to the path of one",
           refused.c_str());
   }
-  const char* rocm = environment("ROCM_PATH");
   raise(FMHA_HIP_ERROR,
-        "no HIP runtime: none is mapped into this process, and libamdhip64.so.7, .so.6 and .so were found "
-        "neither by the loader nor in ROCM_PATH (%s) nor in /opt/rocm/lib; set FMHA_HIP_RUNTIME to the path "
-        "of one",
-        rocm != nullptr ? rocm : "not set");
+        "no HIP runtime: none is mapped into this process, and %s; set FMHA_HIP_RUNTIME to the path of one",
+        platform::where_none_was().c_str());
 }
 
 // A runtime that is already mapped comes before any file, because its streams and its memory are what callers
@@ -179,20 +106,20 @@ const HipApi& find() {
   for (const HipCandidate& candidate : candidates) {
     std::string why;
     const char* path = candidate.path.c_str();
-    if (auto api = open_hip(path, RTLD_NOW | RTLD_LOCAL, why)) return adopt(std::move(api));
-    if (!is_not_found(path, why)) refused += (refused.empty() ? "" : "; ") + why;
+    if (auto api = open_hip(path, why)) return adopt(std::move(api));
+    if (!platform::is_not_found(path, why)) refused += (refused.empty() ? "" : "; ") + why;
   }
   raise_none(refused);
 }
 
 // A library name without a path means what the loader makes of it.
 bool is_bound(const HipApi& api, const char* path) {
-  if (is_same_file(path, api.path.c_str())) return true;
+  if (platform::is_same_file(path, api.path.c_str())) return true;
   std::string why;
-  void* library = is_loadable(path, why) ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : nullptr;
+  platform::Library library = platform::is_loadable(path, why) ? platform::open_loaded(path) : nullptr;
   if (library == nullptr) return false;
-  const bool same = std::strcmp(path_of(library, ""), api.path.c_str()) == 0;
-  dlclose(library);
+  const bool same = platform::path_of(library, "") == api.path;
+  platform::close(library);
   return same;
 }
 
@@ -200,11 +127,12 @@ bool is_bound(const HipApi& api, const char* path) {
 
 std::vector<HipCandidate> search_hip() {
   std::vector<HipCandidate> found;
-  if (const char* chosen = environment("FMHA_HIP_RUNTIME")) found.push_back({FMHA_HIP_ENVIRONMENT, chosen});
+  std::string chosen = platform::environment("FMHA_HIP_RUNTIME");
+  if (!chosen.empty()) found.push_back({FMHA_HIP_ENVIRONMENT, std::move(chosen)});
   for (std::string& path : mapped_runtimes()) found.push_back({FMHA_HIP_MAPPED, std::move(path)});
-  for (const char* name : kNames) found.push_back({FMHA_HIP_LOADER, name});
-  if (const char* rocm = environment("ROCM_PATH")) add_installed(std::string(rocm) + "/lib", found);
-  add_installed("/opt/rocm/lib", found);
+  for (const std::string& name : platform::runtime_names()) found.push_back({FMHA_HIP_LOADER, name});
+  for (std::string& path : platform::installed_runtimes())
+    found.push_back({FMHA_HIP_INSTALLED, std::move(path)});
   return found;
 }
 

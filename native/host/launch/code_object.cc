@@ -11,8 +11,6 @@
 namespace fmha {
 namespace {
 
-constexpr size_t kPage = 4096;
-
 struct FreeContext {
   void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
 };
@@ -21,9 +19,9 @@ struct FreeContext {
 
 Image unpack(const CodeObject& object) {
   const Image base = object.base != nullptr ? unpack(*object.base) : nullptr;
-  Image image(std::aligned_alloc(kPage, (object.bytes + kPage - 1) / kPage * kPage));
+  Image image(::operator new(object.bytes, std::align_val_t{FreeImage::kPage}));
   const std::unique_ptr<ZSTD_DCtx, FreeContext> context(ZSTD_createDCtx());
-  if (image == nullptr || context == nullptr) throw std::bad_alloc();
+  if (context == nullptr) throw std::bad_alloc();
   if (object.base != nullptr) ZSTD_DCtx_refPrefix(context.get(), base.get(), object.base->bytes);
   const size_t bytes =
       ZSTD_decompressDCtx(context.get(), image.get(), object.bytes, object.packed, object.packed_bytes);

@@ -2,15 +2,17 @@
 // The embedded code objects, out of their compressed form.
 #pragma once
 
-#include <cstdlib>
+#include <cstddef>
 #include <memory>
+#include <new>
 
 #include "catalogue/catalogue.h"
 
 namespace fmha {
 
 struct FreeImage {
-  void operator()(void* image) const { std::free(image); }
+  static constexpr size_t kPage = 4096;
+  void operator()(void* image) const { ::operator delete(image, std::align_val_t{kPage}); }
 };
 using Image = std::unique_ptr<void, FreeImage>;
 
