@@ -131,7 +131,7 @@ def test_splits_for_the_device() -> None:
     with emulator.profile() as profile:
         run_judged(call)
     arch = library.known_archs()[this_arch()]
-    units = pyfa_rocm.devices()[0].compute_units // arch["cus_per_multiprocessor"]
+    units: int = pyfa_rocm.devices()[0].compute_units // arch["cus_per_multiprocessor"]
     room = units * profile.launches[0].modelled.occupancy.workgroups_per_cu
     params = call.params()
     for batch, length in ((1, 4096), (1, 200), (11, 8192), (16, 8192), (40, 8192), (64, 640), (300, 4096)):
