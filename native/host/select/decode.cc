@@ -100,15 +100,41 @@ class DecodeFamily {
   const Arch arch_;
 };
 
-// Parts of the keys: as many as give each compute unit two workgroups, but no part less than two blocks of
-// keys, since a part costs the reading and writing of its O.
+// Workgroups that a device has registers and LDS for at a time: those of its multiprocessors.
+int64_t workgroups_at_once(const Kernel& kernel, const Target& target) {
+  const ArchInfo& arch = arch_info(target.arch);
+  const int registers = static_cast<int>(ceil_div(kernel.vgpr_count, arch.vgpr_granule)) * arch.vgpr_granule;
+  const int waves = arch.vgprs_per_simd_lane / std::max(registers, 1) * arch.simds_per_cu;
+  const int units = arch.cus_per_multiprocessor;
+  const int by_registers = units * waves / (kernel.block_size / arch.wave_size);
+  const int by_lds = units * arch.lds_bytes_per_cu / std::max(kernel.lds_bytes, 1);
+  return int64_t{target.compute_units / units} * std::max(std::min(by_registers, by_lds), 1);
+}
+
+// Parts of the keys. Workgroups run in rounds of as many as the device has room for. A round takes as long
+// however few it has, so that of each number of rounds only the most parts are of interest, and a few more
+// rounds if these are fuller. No part has less than two blocks of keys a wave, since a part costs the reading
+// and writing of its O. Lengths that only the device knows may be shorter than the bound that counts here.
 int32_t splits_of(const Kernel& kernel, const DecodeProblem& p, const Target& target) {
   if (p.splits != 0) return p.splits;
+  constexpr auto& kCost = kDecodeSplitsEstimate;
   const FwdProblem& f = p.fwd;
   const int64_t workgroups = std::max<int64_t>(tiles_of(kernel, f) * f.nhead_k * f.batch, 1);
-  const int64_t wanted = ceil_div(2 * int64_t{target.compute_units}, workgroups);
-  const int64_t most = ceil_div(f.seqlen_k, 2 * int64_t{kernel.decode.tile_n});
-  return static_cast<int32_t>(std::clamp<int64_t>(std::min(wanted, most), 1, DecodeProblem::kMostSplits));
+  const int64_t room = workgroups_at_once(kernel, target), steps = ceil_div(f.seqlen_k, kernel.decode.tile_n);
+  const int64_t most = std::clamp<int64_t>(steps / 2, 1, DecodeProblem::kMostSplits);
+  if (most == 1) return 1;
+  const int64_t least_rounds = ceil_div(workgroups, room);
+  int64_t best = 1, least_cost = least_rounds * (steps + kCost.start_of_part);
+  for (int64_t rounds = least_rounds; rounds <= least_rounds + kCost.more_rounds; ++rounds) {
+    const int64_t each = ceil_div(steps, std::min(rounds * room / workgroups, most));
+    const int64_t splits = ceil_div(steps, each);  // as few as have so many steps each
+    const int64_t cost = rounds * (each + kCost.start_of_part) + kCost.merge;
+    if (splits > 1 && cost < least_cost) {
+      best = splits;
+      least_cost = cost;
+    }
+  }
+  return static_cast<int32_t>(best);
 }
 
 }  // namespace

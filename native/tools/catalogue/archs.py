@@ -45,6 +45,14 @@ UNIT_CONSTANTS = {
     "most_workgroups_per_cu": "of more than one wave each",
     "wall_clock_khz": "what s_memrealtime counts",
 }
+# Those that the library knows, in the order of its fields.
+HOST_CONSTANTS = (
+    "cus_per_multiprocessor",
+    "simds_per_cu",
+    "vgprs_per_simd_lane",
+    "vgpr_granule",
+    "lds_bytes_per_cu",
+)
 CARD_CONSTANTS = {
     "compute_units": "",
     "clock_khz": "peak engine clock",
@@ -293,6 +301,9 @@ struct ArchInfo {
   int wave_size;     // lanes
   int cus_per_multiprocessor;  // compute units that HIP counts as one
   int simds_per_cu;            // SIMDs of a compute unit
+  int vgprs_per_simd_lane;     // AccVGPRs included
+  int vgpr_granule;            // a wave's registers are a multiple of it
+  int lds_bytes_per_cu;
   const char* fp8;   // the name of its 8-bit float; "": it has none
   FwdPaces fwd_paces;
   FwdStarts fwd_starts;
@@ -308,7 +319,7 @@ def host_header(archs: Archs) -> str:
     for arch in archs.archs:
         major, minor = arch.capability
         paces = ", ".join(str(arch.fwd_paces[name]) for name in FWD_PACES)
-        units = f"{arch.unit['cus_per_multiprocessor'].value}, {arch.unit['simds_per_cu'].value}"
+        units = ", ".join(str(arch.unit[name].value) for name in HOST_CONSTANTS)
         numbers = f"{major}, {minor}, {arch.wave_size}, {units}"
         fp8 = _text("".join(dtype for dtype in arch.dtypes if dtype in FP8))
         names = f"Arch::{enumerator(arch.name)}, {_text(arch.name)}"

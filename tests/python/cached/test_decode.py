@@ -18,7 +18,10 @@ from plugins import hypothesis_profile
 from strict import wave_order
 
 import pyfa_rocm
+from pyfa_rocm import emulator
+from pyfa_rocm._runtime import library
 
+NO_MEMORY_CHECK = 1  # FMHA_NO_MEMORY_CHECK
 EXAMPLES = hypothesis_profile.EXAMPLES // 8
 
 
@@ -121,16 +124,30 @@ def test_every_kernel(row: Row) -> None:
     run(replace(p, options={"kernel": number_of(Decoding(p), row["name"])}))
 
 
+@pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="the software device says what fits")
 def test_splits_for_the_device() -> None:
-    """Unless the caller says how many: two workgroups for each compute unit, if there are enough keys."""
-    p = Problem(lengths=(4096,), seqlens_q=(1,), nhead_k=8, ratio=1)
-    params = Decoding(p).params()
-    own = {row["name"]: row for row in rows("decode") if row["arch"] == this_arch()}
-    most = 4096 // (2 * own[pyfa_rocm.fmha_decode_kernel(params).name]["tile_n"])
-    wanted = min(-(-2 * pyfa_rocm.devices()[0].compute_units // 8), most)
-    assert pyfa_rocm.fmha_decode_workspace_bytes(params) == pyfa_rocm.fmha_decode_workspace_bytes(
-        replace(params, num_splits=wanted)
-    )
+    """Unless the caller says how many, workgroups fill whole rounds of those that the device has room for."""
+    call = Decoding(Problem(nhead_k=8, ratio=1))
+    with emulator.profile() as profile:
+        run_judged(call)
+    arch = library.known_archs()[this_arch()]
+    units: int = pyfa_rocm.devices()[0].compute_units // arch["cus_per_multiprocessor"]
+    room = units * profile.launches[0].modelled.occupancy.workgroups_per_cu
+    params = call.params()
+    for batch, length in ((1, 4096), (1, 200), (11, 8192), (16, 8192), (40, 8192), (64, 640), (300, 4096)):
+        fwd = replace(params.fwd, batch=batch, seqlen_k=length, flags=NO_MEMORY_CHECK)
+        asked = replace(params, fwd=fwd, cache=replace(params.cache, max_pages=-(-length // 16)))
+        info = pyfa_rocm.fmha_decode_kernel(asked)
+        steps = -(-length // info.tile_n)
+
+        def cost(splits: int, groups: int = 8 * batch, steps: int = steps) -> int:
+            return -(-groups * splits // room) * (-(-steps // splits) + 1) + 2 * (splits > 1)
+
+        chosen = info.grid[0]
+        assert cost(chosen) == min(cost(n) for n in range(1, min(max(steps // 2, 1), 128) + 1))
+        assert pyfa_rocm.fmha_decode_workspace_bytes(asked) == pyfa_rocm.fmha_decode_workspace_bytes(
+            replace(asked, num_splits=chosen)
+        )
 
 
 @st.composite
