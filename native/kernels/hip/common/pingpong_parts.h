@@ -155,25 +155,4 @@ __device__ inline Byte* flipped(Byte* at, uint32_t bits) {
   return reinterpret_cast<Byte*>(reinterpret_cast<uint32_t>(at) ^ bits);
 }
 
-// K: a row is a key. A matrix instruction's lanes read the keys of place_of_row: of eight in turn bits 0, 1
-// and 3 say which, of sixteen bits 0 to 3.
-template <int kHdim>
-struct KeyTile {
-  static constexpr int kRowBytes = 2 * kHdim;
-  static constexpr int kChunks = kRowBytes / kChunk;
-#if defined(__gfx950__)
-  static constexpr int kKeys = 128;
-#else
-  static constexpr int kKeys = 8192 / kHdim;
-#endif
-  static constexpr int kBytes = kKeys * kRowBytes;
-
-  // The chunk that lies in the place of `chunk`, and the other way round.
-  __device__ static int exchange(int key, int chunk) {
-    const int bit2 = kChunks == 16 ? (key & 4) << 1 : (key & 4) >> 2;
-    return chunk ^ (key & 3) ^ (key & 8) >> 1 ^ bit2;
-  }
-  __device__ static int place(int key, int chunk) { return key * kRowBytes + exchange(key, chunk) * kChunk; }
-};
-
 }  // namespace fmha

@@ -63,20 +63,36 @@ inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
 inline constexpr int kPingpongRows = 32;  // of a wave
 inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
 
-// The head dim of rows in LDS for one of the tile: dims behind the tile's are zeros that nobody multiplies.
-template <int kDims>
-inline constexpr int kPingpongHdim = kDims <= 64 ? 64 : 128;
+// Tiles in LDS. Rows are of 64, 128 or 192 dims: those behind the tile's are zeros that nobody multiplies.
+template <int kDimsQ, int kDimsV>
+struct PingpongTiles {
+  static constexpr int kHdimQ = (kDimsQ + 63) / 64 * 64, kHdimV = (kDimsV + 63) / 64 * 64;
+  static constexpr int kKeys = kPingpongKeys<kHdimQ, kHdimV>;
+  using Keys = KeysInLds<kHdimQ, kKeys>;
+  using Values = ValueTile<kHdimV, kKeys>;
+  static constexpr int kTilesBytes = 2 * (Keys::kBytes + Values::kBytes);
+  // A group's rows of O pass through tiles, or through a place of their own where those are too small.
+  static constexpr int kBytesOfO = kPingpongWaves / 2 * WaveRows<kHdimV>::kBytes;
+  static constexpr bool kOHasPlace = kBytesOfO > Keys::kBytes;
+  static constexpr int kLdsBytes = kTilesBytes + (kOHasPlace ? kBytesOfO : 0);
+  // Q passes through the end, beside the first tile of K.
+  static constexpr int kPlaceOfQ = kLdsBytes - kPingpongWaves * WaveRows<kHdimQ>::kBytes;
+  static_assert(!kOHasPlace || kBytesOfO <= 2 * Keys::kBytes);
+  static_assert(kPlaceOfQ >= Keys::kBytes || WaveRows<kHdimQ>::kBytes == 0);
+};
 
-template <typename T, int kDims, bool kMask, typename Mover, PingpongScore kScore>
+template <typename T, int kDimsQ, int kDimsV, bool kMask, template <typename> class MoverOf,
+          PingpongScore kScore>
 class Pingpong {
-  static constexpr int kHdim = kPingpongHdim<kDims>;
-  using Keys = KeyTile<kHdim>;
-  using Values = ValueTile<kHdim>;
-  static constexpr int kSteps = kDims / 16;         // of two products each, of S
-  static constexpr int kTilesS = Keys::kKeys / 32;  // 2 or 4
-  static constexpr int kTilesO = kDims / 32;
+  using Tiles = PingpongTiles<kDimsQ, kDimsV>;
+  using Mover = MoverOf<Tiles>;
+  using Keys = Tiles::Keys;
+  using Values = Tiles::Values;
+  static constexpr int kHdimQ = Tiles::kHdimQ, kHdimV = Tiles::kHdimV;
+  static constexpr int kSteps = kDimsQ / 16;        // of two products each, of S
+  static constexpr int kTilesS = Keys::kKeys / 32;  // 1, 2 or 4
+  static constexpr int kTilesO = kDimsV / 32;
   static constexpr int kStepsO = Keys::kKeys / 16;  // of two products each, of O
-  static constexpr int kTileBytes = Keys::kBytes;
   // Steps of a phase: pairs of operands, each read kAhead steps ahead.
   static constexpr int kAhead = Mover::kAhead, kRing = kAhead + 1;
   static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
@@ -86,7 +102,7 @@ class Pingpong {
   using Params = PingpongParamsOf<kScore>::Type;
 
   __device__ static void run() {
-    __shared__ __attribute__((aligned(256))) uint8_t lds[4 * kTileBytes];
+    __shared__ __attribute__((aligned(256))) uint8_t lds[Tiles::kLdsBytes];
     Pingpong d(*reinterpret_cast<const Params*>(__builtin_amdgcn_kernarg_segment_ptr()),
                (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
     if (!d.work.find(d.p, kTileN, kMask)) return;
@@ -97,7 +113,7 @@ class Pingpong {
 
  private:
   __device__ Pingpong(const Params& params, LdsByte* lds)
-      : all(params), p(plain_of(params)), keys(lds), values(lds + 2 * kTileBytes) {}
+      : all(params), p(plain_of(params)), keys(lds), values(lds + 2 * Keys::kBytes) {}
 
   // ---- The beginning.
 
@@ -139,7 +155,7 @@ class Pingpong {
     end_of_keys = end < work.seqlen_k ? end : work.seqlen_k;
   }
 
-  __device__ void begin_q(const WaveRows<kHdim>& of_wave) {
+  __device__ void begin_q(const WaveRows<kHdimQ>& of_wave) {
     const uint8_t* base = static_cast<const uint8_t*>(p.q) + work.batch * p.q_strides.batch +
                           work.head * p.q_strides.nhead +
                           (work.first_q + work.tile * kPingpongTileM) * p.q_strides.row;
@@ -162,17 +178,15 @@ class Pingpong {
                     left > 0 ? rows * row_bytes : 0);
   }
 
-  __device__ static LdsByte* buffer(LdsByte* first, int i) { return first + (i & 1) * kTileBytes; }
-
  public:  // to Mover
   __device__ Resource keys_in_memory(int i) const { return block_of(k, p.k_strides.row, i); }
   __device__ Resource values_in_memory(int i) const { return block_of(v, p.v_strides.row, i); }
-  __device__ LdsByte* key_buffer(int i) const { return buffer(keys, i); }
-  __device__ LdsByte* value_buffer(int i) const { return buffer(values, i); }
+  __device__ LdsByte* key_buffer(int i) const { return keys + (i & 1) * Keys::kBytes; }
+  __device__ LdsByte* value_buffer(int i) const { return values + (i & 1) * Values::kBytes; }
 
  private:
   __device__ void walk() {
-    const WaveRows<kHdim> of_wave(wave, lane, values + wave * WaveRows<kHdim>::kBytes);
+    const WaveRows<kHdimQ> of_wave(wave, lane, keys + Tiles::kPlaceOfQ + wave * WaveRows<kHdimQ>::kBytes);
     begin_q(of_wave);
     mover.first(*this);
     of_wave.end_load(q);
@@ -211,17 +225,22 @@ class Pingpong {
 
   template <int i>
   __device__ Pair read_values(int n) const {
-    const LdsByte* tile = buffer(values, n - 1);
+    const LdsByte* tile = value_buffer(n - 1);
     return {Values::read(tile, v_read, kStepOfValues<2 * i>, 2 * i % kTilesO),
             Values::read(tile, v_read, kStepOfValues<2 * i + 1>, (2 * i + 1) % kTilesO)};
   }
 
+  // Operand j of K: both tiles of a pair take a step, or one tile takes two.
+  template <int j>
+  __device__ Dwords4 read_key(int n) const {
+    constexpr int step = j / kTilesS, t = j % kTilesS;
+    return lds_load<Dwords4>(chunk_behind<Keys::kChunks>(key_buffer(n) + k_read, step * 2) +
+                             t * 32 * Keys::kRowBytes);
+  }
+
   template <int i>
   __device__ Pair read_keys(int n) const {
-    constexpr int step = i / (kTilesS / 2), t = i % (kTilesS / 2) * 2;
-    const LdsByte* tile = flipped(buffer(keys, n) + k_read, step * 2 * kChunk);
-    return {lds_load<Dwords4>(tile + t * 32 * Keys::kRowBytes),
-            lds_load<Dwords4>(tile + (t + 1) * 32 * Keys::kRowBytes)};
+    return {read_key<2 * i>(n), read_key<2 * i + 1>(n)};
   }
 
   template <int i>
@@ -232,9 +251,14 @@ class Pingpong {
 
   template <int i>
   __device__ void multiply_keys(const Pair& a) {
-    constexpr int step = i / (kTilesS / 2), t = i % (kTilesS / 2) * 2;
-    if constexpr (step == 0) s[t] = s[t + 1] = Float16{};
-    multiply_pair<T>(a, q[step], s[t], s[t + 1]);
+    if constexpr (kTilesS == 1) {
+      if constexpr (i == 0) s[0] = Float16{};
+      multiply_steps<T>(a, q[2 * i], q[2 * i + 1], s[0]);
+    } else {
+      constexpr int step = 2 * i / kTilesS, t = 2 * i % kTilesS;
+      if constexpr (step == 0) s[t] = s[t + 1] = Float16{};
+      multiply_pair<T>(a, q[step], s[t], s[t + 1]);
+    }
   }
 
   // Pair i of the phase: those of V, then those of K.
@@ -384,15 +408,15 @@ class Pingpong {
     uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
                     work.head * p.o_strides.nhead +
                     (work.first_q + work.tile * kPingpongTileM) * p.o_strides.row;
-    Dwords4 chunks[kHdim / 16] = {};
-    _Pragma("unroll") for (int i = 0; i < kSteps; ++i) {
+    Dwords4 chunks[kHdimV / 16] = {};
+    _Pragma("unroll") for (int i = 0; i < kDimsV / 16; ++i) {
       _Pragma("unroll") for (int j = 0; j < 4; ++j) {
         const float low = o[i / 2][i % 2 * 8 + j * 2] * factor,
                     high = o[i / 2][i % 2 * 8 + j * 2 + 1] * factor;
         chunks[i][j] = rounded_to_even<T>(low, high);
       }
     }
-    WaveRows<kHdim>(wave, lane, place_of_o())
+    WaveRows<kHdimV>(wave, lane, place_of_o())
         .store(resource(base, rows_left(kPingpongTileM) * p.o_strides.row), p.o_strides.row, p.hdim_v,
                chunks);
   }
@@ -401,9 +425,15 @@ class Pingpong {
   // block, as group 1 still does while group 0 stores O.
   __device__ LdsByte* place_of_o() const {
     const int of_group = wave % 4;
+    if constexpr (Tiles::kOHasPlace) {
+      constexpr int kBytes = WaveRows<kHdimV>::kBytes;
+      if (group == 0) return keys + Tiles::kTilesBytes + of_group * kBytes;
+      if (of_group < 2) return key_buffer(work.blocks) + of_group * kBytes;
+      return of_group == 2 ? key_buffer(work.blocks + 1) : value_buffer(work.blocks);
+    }
     LdsByte* first = key_buffer(work.blocks + group);
     if (group != 0 && of_group >= 2) first = value_buffer(work.blocks);
-    return first + (group != 0 ? of_group % 2 : of_group) * WaveRows<kHdim>::kBytes;
+    return first + (group != 0 ? of_group % 2 : of_group) * WaveRows<kHdimV>::kBytes;
   }
 
   const Params& all;
@@ -420,7 +450,7 @@ class Pingpong {
   Alibi alibi;
   Softmax<T, kTilesS, kTilesO> rows;
   Mover mover;
-  Dwords4 q[kHdim / 16];
+  Dwords4 q[kHdimQ / 16];
   Float16 s[kTilesS], o[kTilesO];
   Dwords4 probabilities[kStepsO];
   Pair ring[kRing];
@@ -433,13 +463,13 @@ struct PingpongFacts {
 
 }  // namespace fmha
 
-// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dim of the tile, mask, mover, score): a kernel and its facts.
-#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim, mask, mover, score)                               \
-  using entry##_type = fmha::Pingpong<fmha::type, hdim, mask, fmha::mover<fmha::kPingpongHdim<hdim>>, \
-                                      fmha::PingpongScore::score>;                                    \
+// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dims of the tile, mask, mover, score): a kernel and its facts.
+#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim_q, hdim_v, mask, mover, score)                     \
+  using entry##_type =                                                                                \
+      fmha::Pingpong<fmha::type, hdim_q, hdim_v, mask, fmha::mover, fmha::PingpongScore::score>;      \
   extern "C" __device__ __attribute__((used, visibility("protected")))                                \
   const fmha::PingpongFacts entry##_facts = {                                                         \
-      fmha::kPingpongTileM, entry##_type::kTileN, hdim, hdim, fmha::kPingpongBlock, 1};               \
+      fmha::kPingpongTileM, entry##_type::kTileN, hdim_v, hdim_q, fmha::kPingpongBlock, 1};           \
   extern "C" __global__ __launch_bounds__(fmha::kPingpongBlock, 2) void entry(entry##_type::Params) { \
     entry##_type::run();                                                                              \
   }

@@ -4,18 +4,26 @@
 #pragma once
 
 #include "common/device.h"
-#include "hip/common/pingpong_parts.h"
+#include "hip/fwd/fwd_pingpong_tiles.h"
 
 namespace fmha {
 
+// Keys of a tile.
+template <int kHdimQ, int kHdimV>
+inline constexpr int kPingpongKeys = kHdimQ <= 128 ? 8192 / kHdimQ : 32;
+
 // V: a row is a dim. Lanes that read have dims like K's keys, and lanes that write dims that differ in bits
-// 2, 3 and 4.
-template <int kHdim>
+// 2, 3 and 4, or 1, 2 and 3.
+template <int kHdim, int kKeys>
 struct ValueTile {
-  static constexpr int kKeys = KeyTile<kHdim>::kKeys;
   static constexpr int kRowBytes = 2 * kKeys;
+  static constexpr int kBytes = kHdim * kRowBytes;
 
   __device__ static int place(int dim, int chunk) {
+    if constexpr (kRowBytes == 64) {  // two rows share all banks
+      const int swizzle = ((dim >> 1 ^ dim >> 4) & 1) | (dim >> 3 & 1) << 1 | (dim & 4);
+      return dim / 2 * 128 + (((dim & 1) << 2 | chunk) ^ swizzle) * kChunk;
+    }
     const int swizzle = ((dim ^ dim >> 2) & 1) | ((dim >> 1 ^ dim >> 4) & 1) << 1 | (dim & 8) >> 1;
     const int bit2 = kRowBytes / kChunk == 16 ? (dim & 4) << 1 : 0;
     return dim * kRowBytes + (chunk ^ swizzle ^ bit2) * kChunk;
@@ -31,17 +39,20 @@ struct ValueTile {
 };
 
 // A wave's part of each tile of K, an eighth: it waits in registers between its load and its store.
-template <int kHdim>
+template <typename Keys>
 class KeysByRegister {
-  using Keys = KeyTile<kHdim>;
-  static constexpr int kKeysAtOnce = 64 / Keys::kChunks;
+  static constexpr int kBytes = Keys::kBytes / 512;  // of a lane
+  static constexpr int kUnit = kBytes % 16 == 0 ? 16 : 8, kUnits = kBytes / kUnit;
+  static constexpr int kUnitsOfRow = Keys::kRowBytes / kUnit;
+  using Unit = __attribute__((ext_vector_type(kUnit / 4))) uint32_t;
 
  public:
   __device__ void begin(int wave, int lane, uint32_t row_bytes, int hdim) {
-    const int chunk = lane % Keys::kChunks, key = wave * (Keys::kKeys / 8) + lane / Keys::kChunks;
-    _Pragma("unroll") for (int i = 0; i < 2; ++i) {
-      from[i] = chunk * 8 < hdim ? (key + i * kKeysAtOnce) * row_bytes + chunk * kChunk : kNowhere;
-      to[i] = Keys::place(key + i * kKeysAtOnce, chunk);
+    _Pragma("unroll") for (int i = 0; i < kUnits; ++i) {
+      const int unit = i * 64 + lane, at = unit % kUnitsOfRow * kUnit;
+      const int key = wave * (Keys::kKeys / 8) + unit / kUnitsOfRow;
+      from[i] = at < 2 * hdim ? key * row_bytes + at : kNowhere;
+      to[i] = Keys::place(key, at / kChunk) + at % kChunk;
     }
   }
 
@@ -65,25 +76,22 @@ class KeysByRegister {
 
  private:
   __device__ void load_tile(Resource memory) {
-    _Pragma("unroll") for (int i = 0; i < 2; ++i) {
-      k[i] = __builtin_amdgcn_raw_buffer_load_b128(memory, from[i], 0, 0);
-    }
+    _Pragma("unroll") for (int i = 0; i < kUnits; ++i) k[i] = buffer_load<Unit>(memory, from[i]);
   }
   __device__ void store_tile(LdsByte* tile) const {
-    _Pragma("unroll") for (int i = 0; i < 2; ++i) lds_store(tile + to[i], k[i]);
+    _Pragma("unroll") for (int i = 0; i < kUnits; ++i) lds_store(tile + to[i], k[i]);
   }
 
-  uint32_t from[2];
-  int to[2];
-  Dwords4 k[2];
+  uint32_t from[kUnits];
+  int to[kUnits];
+  Unit k[kUnits];
 };
 
 // The same by DMA: loads write LDS. The 64 lanes of a load fill 256 bytes in their order, so that a lane
 // exchanges chunks by its address in memory. The clock of the software device finds it no faster
 // (docs/kernels/fwd_pingpong.md).
-template <int kHdim>
+template <typename Keys>
 class KeysByDma {
-  using Keys = KeyTile<kHdim>;
   static constexpr int kLaneBytes = 4, kLanesOfChunk = kChunk / kLaneBytes, kLoadBytes = 64 * kLaneBytes;
   static constexpr int kLoads = Keys::kBytes / (8 * kLoadBytes), kKeysAtOnce = kLoadBytes / Keys::kRowBytes;
 
@@ -130,11 +138,18 @@ class KeysByDma {
 };
 
 // A wave's part of each tile of K and V: an eighth. V waits in registers.
-template <int kHdim, template <int> class KeyMover = KeysByRegister>
+template <typename Tiles, template <typename> class KeyMover = KeysByRegister>
 class Mover {
-  using Values = ValueTile<kHdim>;
-  static constexpr int kTileKeys = KeyTile<kHdim>::kKeys;
-  static constexpr int kQuads = kHdim / 4;
+  using Keys = KeyMover<typename Tiles::Keys>;
+  using Values = Tiles::Values;
+  // A lane has four keys by so many dims; pairs of lanes have eight keys. Each group has half of the keys,
+  // and perhaps waves without any.
+  static constexpr int kDims = Tiles::kKeys * Tiles::kHdimV / 512 >= 12 ? 4 : 2;
+  static constexpr int kPairsOfRow = Tiles::kHdimV / kDims;
+  static constexpr int kPairs = kPairsOfRow * Tiles::kKeys / 16,
+                       kWavesWithValues = kPairs / 32;  // of a group
+  static_assert(kPairs % 32 == 0 && kWavesWithValues <= 4);
+  using Some = __attribute__((ext_vector_type(kDims / 2))) uint32_t;
 
  public:
   // All at once, in front of the softmax; loads have had a round to arrive. Not so those of the beginning,
@@ -145,72 +160,74 @@ class Mover {
 
   __device__ void begin(int wave, int lane, uint32_t k_row, uint32_t v_row, int hdim_q, int hdim_v) {
     keys.begin(wave, lane, k_row, hdim_q);
-    // Four keys by four dims.
-    const int half = lane & 1, quad = (lane >> 1) % kQuads, octet = (lane >> 1) / kQuads;
-    const int octets = wave * (kTileKeys / 64) + octet;
-    v_from = quad * 4 < hdim_v ? (octets * 8 + half * 4) * v_row + quad * 8 : kNowhere;
+    const int half = lane & 1, pair = wave / 4 * kPairs + wave % 4 * 32 + lane / 2;
+    const int dim = pair % kPairsOfRow * kDims, octet = pair / kPairsOfRow;
+    has_values = kWavesWithValues == 4 || wave % 4 < kWavesWithValues;
+    v_from = dim < hdim_v ? (octet * 8 + half * 4) * v_row + dim * 2 : kNowhere;
     v_step = v_row;
-    _Pragma("unroll") for (int i = 0; i < 4; ++i) v_to[i] = Values::place(quad * 4 + i, octets) + half * 8;
+    _Pragma("unroll") for (int i = 0; i < kDims; ++i) v_to[i] = Values::place(dim + i, octet) + half * 8;
   }
 
-  template <typename Tiles>
-  __device__ void first(const Tiles& tiles) {
+  template <typename Owner>
+  __device__ void first(const Owner& tiles) {
     keys.first(tiles);
     load_values(tiles.values_in_memory(0));
     wait();
   }
   // K[n + 1] and V[n] to LDS.
-  template <typename Tiles>
-  __device__ void move(const Tiles& tiles, int n) {
+  template <typename Owner>
+  __device__ void move(const Owner& tiles, int n) {
     keys.store(tiles, n);
     store_values(tiles.value_buffer(n));
     keys.load(tiles, n);
     load_values(tiles.values_in_memory(n + 1));
   }
   // Until what loads write to LDS is there.
-  __device__ static void wait() { KeyMover<kHdim>::wait(); }
+  __device__ static void wait() { Keys::wait(); }
 
  private:
   __device__ void load_values(Resource from) {
-    _Pragma("unroll") for (int i = 0; i < 4; ++i) {
-      v[i] = __builtin_amdgcn_raw_buffer_load_b64(from, v_from + i * v_step, 0, 0);
-    }
+    if (!has_values) return;
+    _Pragma("unroll") for (int i = 0; i < 4; ++i) v[i] = buffer_load<Some>(from, v_from + i * v_step);
   }
-  // A lane's block is turned: its four dims have four keys each.
+  // A lane's block is turned: each of its dims has four keys.
   __device__ void store_values(LdsByte* tile) const {
-    _Pragma("unroll") for (int i = 0; i < 4; ++i) {
+    if (!has_values) return;
+    _Pragma("unroll") for (int i = 0; i < kDims; ++i) {
       const uint32_t which = i % 2 == 0 ? 0x05040100 : 0x07060302;
       lds_store(tile + v_to[i], Dwords2{__builtin_amdgcn_perm(v[1][i / 2], v[0][i / 2], which),
                                         __builtin_amdgcn_perm(v[3][i / 2], v[2][i / 2], which)});
     }
   }
 
-  KeyMover<kHdim> keys;
+  Keys keys;
+  bool has_values;
   uint32_t v_from, v_step;
-  int v_to[4];
-  Dwords2 v[4];
+  int v_to[kDims];
+  Some v[4];
 };
 
-template <int kHdim>
-using DmaMover = Mover<kHdim, KeysByDma>;
+template <typename Tiles>
+using DmaMover = Mover<Tiles, KeysByDma>;
 
 // A wave's 32 rows of Q and O, from and to memory: in LDS there is no room for them.
 template <int kHdim>
 class WaveRows {
  public:
+  using Chunks = Dwords4[kHdim / 16];
   static constexpr int kBytes = 0;
 
   __device__ WaveRows(int wave, int lane, LdsByte*) : row(wave * 32 + lane % 32), half(lane / 32) {}
 
   // Chunk 2 * i + lane / 32 of row lane % 32, each.
-  __device__ void begin_load(Resource from, uint32_t row_bytes, int hdim, Dwords4 (&x)[kHdim / 16]) const {
+  __device__ void begin_load(Resource from, uint32_t row_bytes, int hdim, Chunks& x) const {
     _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
       x[i] = __builtin_amdgcn_raw_buffer_load_b128(from, place(i, row_bytes, hdim), 0, 0);
     }
   }
-  __device__ static void end_load(Dwords4 (&)[kHdim / 16]) {}
+  __device__ static void end_load(Chunks&) {}
 
-  __device__ void store(Resource to, uint32_t row_bytes, int hdim, const Dwords4 (&x)[kHdim / 16]) const {
+  __device__ void store(Resource to, uint32_t row_bytes, int hdim, const Chunks& x) const {
     _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
       __builtin_amdgcn_raw_buffer_store_b128(x[i], to, place(i, row_bytes, hdim), 0, 0);
     }

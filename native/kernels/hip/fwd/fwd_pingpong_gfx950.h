@@ -10,18 +10,23 @@
 #pragma once
 
 #include "common/device.h"
-#include "hip/common/pingpong_parts.h"
+#include "hip/fwd/fwd_pingpong_tiles.h"
 
 namespace fmha {
 
+// Keys of a tile: two tiles of each, and Q beside the first of K, in 160 KB.
+template <int kHdimQ, int kHdimV>
+inline constexpr int kPingpongKeys = kHdimV <= 128 ? 128 : 64;
+
 // ds_read_b64_tr_b16: sixteen lanes read four keys by sixteen dims, a lane four dims of a key, and get four
 // keys of a dim each. For 32 lanes that are served at a time four keys lie in different banks.
-template <int kHdim>
+template <int kHdim, int kKeys>
 struct ValueTile {
-  using Shape = KeyTile<kHdim>;
+  using Shape = KeysInLds<kHdim, kKeys>;
+  static constexpr int kRowBytes = Shape::kRowBytes, kBytes = Shape::kBytes;
 
   __device__ static int exchange(int key, int chunk) {
-    return chunk ^ (Shape::kChunks == 16 ? (key & 3) << 2 : (key & 2) << 1);
+    return chunk ^ (kExchanged<Shape::kChunks> == 16 ? (key & 3) << 2 : (key & 2) << 1);
   }
 
   // Where a lane begins to read.
@@ -33,7 +38,7 @@ struct ValueTile {
   // Reads 32 dims of eight keys of 16: tile t of dims, and step `step` of keys.
   __device__ static Dwords4 read(const LdsByte* tile, int from, int step, int t) {
     using Short4InLds = __attribute__((address_space(3))) Short4;
-    const LdsByte* at = flipped(tile + from, t * 4 * kChunk) + step * 16 * Shape::kRowBytes;
+    const LdsByte* at = chunk_behind<Shape::kChunks>(tile + from, t * 4) + step * 16 * Shape::kRowBytes;
     const auto four = [at](int i) {
       return __builtin_bit_cast(Dwords2, __builtin_amdgcn_ds_read_tr16_b64_v4i16(
                                              (Short4InLds*)(at + i * 4 * Shape::kRowBytes)));  // NOLINT
@@ -44,13 +49,13 @@ struct ValueTile {
 };
 
 // A wave's part of each tile of K and V: a quarter of the half that its group does, in kLoads parts.
-template <int kHdim>
+template <typename Tiles>
 class Mover {
-  using Shape = KeyTile<kHdim>;
+  using Keys = Tiles::Keys;
+  using Values = Tiles::Values;
   static constexpr int kLoadBytes = 64 * kChunk;
-  static constexpr int kLoads = Shape::kBytes / (8 * kLoadBytes);
-  static constexpr int kKeysAtOnce = kLoadBytes / Shape::kRowBytes;
-  static constexpr int kKeysOfPart = 4 * kKeysAtOnce;
+  static constexpr int kLoadsOfKeys = Keys::kBytes / (8 * kLoadBytes),
+                       kLoadsOfValues = Values::kBytes / (8 * kLoadBytes);
 
  public:
   // One by one, between parts of the softmax: L1 takes 16 cycles for each, and four waves ask at a time. They
@@ -60,95 +65,104 @@ class Mover {
   static constexpr int kAhead = 2;
 
   __device__ void begin(int wave, int lane, uint32_t k_row, uint32_t v_row, int hdim_q, int hdim_v) {
-    const int place = lane % Shape::kChunks;
-    const int first = wave / 4 * (Shape::kKeys / 2) + wave % 4 * kKeysAtOnce,
-              key = first + lane / Shape::kChunks;
-    const int k_chunk = Shape::exchange(key, place), v_chunk = ValueTile<kHdim>::exchange(key, place);
-    static_assert(kKeysOfPart % 16 == 0, "chunks are exchanged by the key's last four bits");
-    _Pragma("unroll") for (int i = 0; i < kLoads; ++i) {
-      const int of_part = key + i * kKeysOfPart;
-      k_from[i] = k_chunk * 8 < hdim_q ? of_part * k_row + k_chunk * kChunk : kNowhere;
-      v_from[i] = v_chunk * 8 < hdim_v ? of_part * v_row + v_chunk * kChunk : kNowhere;
-    }
-    to = first * Shape::kRowBytes;
+    group = wave / 4;
+    of_group = wave % 4;
+    find_rows<Keys>(lane, k_row, hdim_q, k_from);
+    find_rows<Values>(lane, v_row, hdim_v, v_from);
   }
 
-  template <typename Tiles>
-  __device__ void first(const Tiles& tiles) const {
-    _Pragma("unroll") for (int i = 0; i < kLoads; ++i) load_keys(tiles, 0, i);
+  template <typename Owner>
+  __device__ void first(const Owner& tiles) const {
+    _Pragma("unroll") for (int i = 0; i < kLoadsOfKeys; ++i) load_keys(tiles, 0, i);
   }
   // K[n + 1] and V[n].
-  template <typename Tiles>
-  __device__ void move(const Tiles& tiles, int n) const {
-    _Pragma("unroll") for (int i = 0; i < kLoads; ++i) load_keys(tiles, n + 1, i);
-    _Pragma("unroll") for (int i = 0; i < kLoads; ++i) load_values(tiles, n, i);
+  template <typename Owner>
+  __device__ void move(const Owner& tiles, int n) const {
+    _Pragma("unroll") for (int i = 0; i < kLoadsOfKeys; ++i) load_keys(tiles, n + 1, i);
+    _Pragma("unroll") for (int i = 0; i < kLoadsOfValues; ++i) load_values(tiles, n, i);
   }
   // The i-th load of that, if there is one.
-  template <typename Tiles>
-  __device__ void move_some(const Tiles& tiles, int n, int i) const {
-    if (i >= 2 * kLoads) return;
-    if (i < kLoads) {
+  template <typename Owner>
+  __device__ void move_some(const Owner& tiles, int n, int i) const {
+    if (i < kLoadsOfKeys) {
       load_keys(tiles, n + 1, i);
-    } else {
-      load_values(tiles, n, i - kLoads);
+    } else if (i < kLoadsOfKeys + kLoadsOfValues) {
+      load_values(tiles, n, i - kLoadsOfKeys);
     }
   }
   // Until what was loaded is in LDS.
   __device__ static void wait() { wait_for_loads<0>(); }
 
  private:
-  template <typename Tiles>
-  __device__ void load_keys(const Tiles& tiles, int n, int i) const {
-    load(tiles.keys_in_memory(n), k_from[i], tiles.key_buffer(n), i);
+  // Where a wave's i-th load of a tile writes.
+  template <typename Tile>
+  __device__ int place(int i) const {
+    return group * (Tile::kBytes / 2) + (of_group + i * 4) * kLoadBytes;
   }
-  template <typename Tiles>
-  __device__ void load_values(const Tiles& tiles, int n, int i) const {
-    load(tiles.values_in_memory(n), v_from[i], tiles.value_buffer(n), i);
-  }
-  __device__ void load(Resource from, uint32_t at, LdsByte* tile, int i) const {
-    load_to_lds(from, tile + to + i * kKeysOfPart * Shape::kRowBytes, kChunk, at, 0, 0, 0);
+  // Where it loads from, in each lane.
+  template <typename Tile, int kLoads>
+  __device__ void find_rows(int lane, uint32_t row_bytes, int hdim, uint32_t (&from)[kLoads]) const {
+    constexpr int kRowChunks = Tile::kRowBytes / kChunk;
+    _Pragma("unroll") for (int i = 0; i < kLoads; ++i) {
+      const int at = place<Tile>(i) / kChunk + lane, key = at / kRowChunks;
+      const int chunk = Tile::exchange(key, at % kRowChunks);
+      from[i] = chunk * 8 < hdim ? key * row_bytes + chunk * kChunk : kNowhere;
+    }
   }
 
-  uint32_t k_from[kLoads], v_from[kLoads];
-  int to;
+  template <typename Owner>
+  __device__ void load_keys(const Owner& tiles, int n, int i) const {
+    load_to_lds(tiles.keys_in_memory(n), tiles.key_buffer(n) + place<Keys>(i), kChunk, k_from[i], 0, 0, 0);
+  }
+  template <typename Owner>
+  __device__ void load_values(const Owner& tiles, int n, int i) const {
+    load_to_lds(tiles.values_in_memory(n), tiles.value_buffer(n) + place<Values>(i), kChunk, v_from[i], 0, 0,
+                0);
+  }
+
+  int group, of_group;
+  uint32_t k_from[kLoadsOfKeys], v_from[kLoadsOfValues];
 };
 
 // A wave's 32 rows of Q and O, by way of LDS.
 template <int kHdim>
 class WaveRows {
-  using Shape = KeyTile<kHdim>;
-  static constexpr int kRows = 32, kAtOnce = 64 / Shape::kChunks;  // rows
+  static constexpr int kRows = 32;
+  using Shape = KeysInLds<kHdim, kRows>;
+  static constexpr int kLoads = kRows * Shape::kChunks / 64;
 
  public:
+  using Chunks = Dwords4[kHdim / 16];
   static constexpr int kBytes = kRows * Shape::kRowBytes;
 
   __device__ WaveRows(int wave_, int lane_, LdsByte* in_lds) : wave(wave_), lane(lane_), area(in_lds) {}
 
   // Chunk 2 * i + lane / 32 of row lane % 32, each; they are there after end_load.
-  __device__ void begin_load(Resource from, uint32_t row_bytes, int hdim, Dwords4 (&)[kHdim / 16]) const {
-    _Pragma("unroll") for (int first = 0; first < kRows; first += kAtOnce) {
-      const int row = first + lane / Shape::kChunks, chunk = Shape::exchange(row, lane % Shape::kChunks);
-      load_to_lds(from, area + first * Shape::kRowBytes, kChunk, place(row, chunk, row_bytes, hdim), 0, 0, 0);
+  __device__ void begin_load(Resource from, uint32_t row_bytes, int hdim, Chunks&) const {
+    _Pragma("unroll") for (int i = 0; i < kLoads; ++i) {
+      const int at = i * 64 + lane, row = at / Shape::kChunks,
+                chunk = Shape::exchange(row, at % Shape::kChunks);
+      load_to_lds(from, area + i * 64 * kChunk, kChunk, place(row, chunk, row_bytes, hdim), 0, 0, 0);
     }
   }
-  __device__ void end_load(Dwords4 (&x)[kHdim / 16]) const {
-    Mover<kHdim>::wait();
+  __device__ void end_load(Chunks& x) const {
+    wait_for_loads<0>();
     const LdsByte* at = area + Shape::place(lane % 32, lane / 32);
     _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
-      x[i] = lds_load<Dwords4>(flipped(at, 2 * i * kChunk));
+      x[i] = lds_load<Dwords4>(chunk_behind<Shape::kChunks>(at, 2 * i));
     }
     wait_for_lds();  // the rows' place is that of V
   }
 
   // Stores rows of which x has chunk 2 * i + lane / 32 of row lane % 32.
-  __device__ void store(Resource to, uint32_t row_bytes, int hdim, const Dwords4 (&x)[kHdim / 16]) const {
+  __device__ void store(Resource to, uint32_t row_bytes, int hdim, const Chunks& x) const {
     const int own = lane % 32;
     _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
       lds_store(area + own * Shape::kRowBytes + turn(own, 2 * i + lane / 32) * kChunk, x[i]);
     }
-    _Pragma("unroll") for (int first = 0; first < kRows; first += kAtOnce) {
-      const int row = first + lane / Shape::kChunks, chunk = turn(row, lane % Shape::kChunks);
-      const auto four = lds_load<Dwords4>(area + first * Shape::kRowBytes + lane * kChunk);
+    _Pragma("unroll") for (int i = 0; i < kLoads; ++i) {
+      const int at = i * 64 + lane, row = at / Shape::kChunks, chunk = turn(row, at % Shape::kChunks);
+      const auto four = lds_load<Dwords4>(area + at * kChunk);
       __builtin_amdgcn_raw_buffer_store_b128(four, to, place(row, chunk, row_bytes, hdim), 0, 0);
     }
   }

@@ -6,20 +6,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from family import OneHeadDim, check_keys, check_known
+from family import check_keys, check_known
 from family_fwd import FwdRow, Origin
 
-_KEY_TILE_BYTES = 16384
-_KEYS_OF_GFX950 = 128
-_HDIMS = (64, 96, 128)
+_HDIMS = (64, 96, 128, 192)
 _ARCHS = ("gfx942", "gfx950")
 
 
 @dataclass(frozen=True)
-class HipFwdTile(OneHeadDim):
+class HipFwdTile:
     """How a workgroup divides the work: eight waves of 32 rows, and tiles of K."""
 
-    hdim: int
+    hdim_q: int
+    hdim_v: int
     tag: str
     k_dma: bool = False  # loads of K write LDS: of gfx950 all do
     origin: str = "hip"
@@ -29,8 +28,15 @@ class HipFwdTile(OneHeadDim):
 
     @property
     def tile_n(self) -> int:
-        """Keys of a step, of gfx942."""
-        return _KEY_TILE_BYTES // (2 * (64 if self.hdim <= 64 else 128))
+        """Keys of a step, of gfx942: the tiles fill 64 KB of LDS at most."""
+        if self.hdim_q > 128:
+            return 32
+        return 64 if self.hdim_q > 64 else 128
+
+    @property
+    def tile_n_of_gfx950(self) -> int:
+        """Those of gfx950: the tiles fill 160 KB, and registers have a row's products with them."""
+        return 128 if self.hdim_v <= 128 else 64
 
 
 class HipFwd(Origin):
@@ -41,13 +47,15 @@ class HipFwd(Origin):
     flags = ("-fno-slp-vectorize",)
 
     def read_tile(self, content: dict[str, Any], where: str) -> HipFwdTile:
-        check_keys(content, {"hdim", "tag"}, {"k_dma"}, where)
+        check_keys(content, {"hdim", "tag"}, {"hdim_v", "k_dma"}, where)
         check_known("hdim", content["hdim"], _HDIMS, where)
+        check_known("hdim_v", content.get("hdim_v", content["hdim"]), (128, content["hdim"]), where)
         check_known("k_dma", content.get("k_dma", False), (False, True), where)
-        return HipFwdTile(**content)
+        fields = {"hdim_v": content["hdim"], **content}
+        return HipFwdTile(hdim_q=fields.pop("hdim"), **fields)
 
     def more(self, fields: dict[str, Any], tile: HipFwdTile) -> dict[str, Any]:
-        return {"tile_n": _KEYS_OF_GFX950} if fields["arch"] == "gfx950" else {}
+        return {"tile_n": tile.tile_n_of_gfx950} if fields["arch"] == "gfx950" else {}
 
     def why_not(self, row: FwdRow, tile: HipFwdTile) -> str | None:
         if tile.k_dma and row.arch == "gfx950":
@@ -65,4 +73,5 @@ class HipFwd(Origin):
         type_name, mask = row.dtype.capitalize(), str(row.mask).lower()
         mover = "DmaMover" if tile.k_dma else "Mover"
         score = "kAlibi" if row.bias == "alibi" else "kSoftcap" if row.softcap else "kPlain"
-        return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {type_name}, {tile.hdim}, {mask}, {mover}, {score})"
+        what = f"{type_name}, {tile.hdim_q}, {tile.hdim_v}, {mask}, {mover}, {score}"
+        return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {what})"
