@@ -39,7 +39,7 @@ BATCHED = [row for row in OURS if not row["group"]]
 def _case(row: Row, seqlen_q: int, seqlen_k: int) -> Case:
     return Case(
         batch=2, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nhead_k=2, ratio=2, hdim=row["hdim_q"],
-        dtype=DTYPES[row["dtype"]], lse=True, alibi=2 if row["bias"] == "alibi" else 0,
+        hdim_v=row["hdim_v"], dtype=DTYPES[row["dtype"]], lse=True, alibi=2 if row["bias"] == "alibi" else 0,
         softcap=LARGE_CAP if row["softcap"] else 0.0,
     )  # fmt: skip
 
@@ -99,16 +99,18 @@ def test_heads_of_xcds(row: Row, heads: int) -> None:
 
 @st.composite
 def problems(draw: st.DrawFn, scores: bool = True) -> Case:
+    features = draw(st.one_of(st.just({}), st.sampled_from(SCORES))) if scores else {}
+    chunks = st.integers(1, 24 if scores and not features else 16)
     orders = [Layout((0, 1, 2)), Layout((0, 2, 1)), Layout((1, 0, 2)), Layout((0, 1, 2), (0, 2, 1, 64), 208)]
     return Case(
         batch=draw(st.integers(1, 3)), seqlen_q=draw(st.integers(1, 600)), seqlen_k=draw(st.integers(1, 500)),
-        nhead_k=draw(st.integers(1, 3)), ratio=draw(st.integers(1, 3)), hdim=8 * draw(st.integers(1, 16)),
-        hdim_v=8 * draw(st.integers(1, 16)), dtype=draw(st.sampled_from(list(DTYPES.values()))),
+        nhead_k=draw(st.integers(1, 3)), ratio=draw(st.integers(1, 3)), hdim=8 * draw(chunks),
+        hdim_v=8 * draw(chunks), dtype=draw(st.sampled_from(list(DTYPES.values()))),
         lse=draw(st.booleans()), causal=draw(st.booleans()), top_left=draw(st.booleans()),
         window=draw(st.sampled_from(((-1, -1), (0, 0), (70, 3), (-1, 20), (200, -1)))),
         layouts=(*(draw(st.sampled_from(orders)) for _ in range(3)), draw(st.sampled_from(orders[:3]))),
         scale=draw(st.sampled_from((None, 0.02, 0.5))), seed=draw(st.integers(0, 2**32)),
-        **draw(st.sampled_from(SCORES if scores else ({},))),
+        **features,
     )  # fmt: skip
 
 
@@ -120,11 +122,11 @@ SCORES: tuple[dict[str, Any], ...] = (
 
 def _of_this_build(case: Case) -> tuple[Case, str]:
     """Return a case and its kernel's name; with the other dtype, if this build has only its kernel."""
-    hdim = max(case.hdim, case.hdim_v)
     bias = "alibi" if case.alibi else "none"
-    able = [row for row in BATCHED if row["mask"] and row["hdim_q"] >= hdim and row["bias"] == bias]
+    able = [row for row in BATCHED if row["mask"] and row["bias"] == bias]
+    able = [row for row in able if row["hdim_q"] >= case.hdim and row["hdim_v"] >= case.hdim_v]
     able = [row for row in able if row["softcap"] == (case.softcap > 0) and not _name(row).endswith("dma")]
-    row = min(able, key=lambda row: (row["hdim_q"], DTYPES[row["dtype"]] != case.dtype))
+    row = min(able, key=lambda row: (row["hdim_q"] + row["hdim_v"], DTYPES[row["dtype"]] != case.dtype))
     return replace(case, dtype=DTYPES[row["dtype"]]), _name(row)
 
 

@@ -70,10 +70,11 @@ def _rms(x: Any) -> float:
 @pytest.mark.parametrize("row", OURS, ids=lambda row: str(row["name"]))
 def test_error(row: Row, kind: str) -> None:
     """The RMS error of O is at most a fiftieth above that of a reference which follows each maximum."""
-    hdim = row["hdim_q"]
+    hdim, hdim_v = row["hdim_q"], row["hdim_v"]
     case = Case(
-        batch=1, seqlen_q=N, seqlen_k=N, nhead_k=4, ratio=1, hdim=hdim, dtype=NAMES[row["dtype"]],
-        causal=row["mask"], seed=7 + hdim + N, varlen=Varlen((N,), (N,)) if row["group"] else None,
+        batch=1, seqlen_q=N, seqlen_k=N, nhead_k=4, ratio=1, hdim=hdim, hdim_v=hdim_v,
+        dtype=NAMES[row["dtype"]], causal=row["mask"], seed=7 + hdim + N,
+        varlen=Varlen((N,), (N,)) if row["group"] else None,
         alibi=1 if row["bias"] == "alibi" else 0, softcap=CAP if row["softcap"] else 0.0,
     )  # fmt: skip
     inputs = _inputs(case, kind)

@@ -2,8 +2,9 @@
 // Forward attention whose matrix cores hardly ever wait: eight waves in two groups of four, of which one is
 // at its products while the other is at its softmax.
 //
-// A workgroup does 256 rows of a query head, a wave 32 of them, all keys in blocks of 64 (head dim 128) or
-// 128 (64; on gfx950 both). Each SIMD has a wave of either group. Between two barriers lies a phase:
+// A workgroup does 256 rows of a query head, a wave 32 of them, all keys in blocks of 32 to 128, by what
+// LDS and registers hold (kPingpongKeys). Each SIMD has a wave of either group. Between two barriers lies a
+// phase:
 //
 //   phase    group 0                             group 1
 //   2n       O += P[n-1] V[n-1]; S[n] = Q K[n]   softmax of S[n-1]; moves K[n+1], V[n]
