@@ -153,7 +153,7 @@ $(ENGINES:%=test-engine-%): test-engine-%:
 evidence: WITH_TESTS = -DBUILD_TESTING=ON
 evidence: build
 	@native/tools/toolchain.sh --tests --evidence
-	native/tools/evidence.sh $(MEASURED)
+	ERRORS=$(ERRORS) native/tools/evidence.sh $(MEASURED)
 
 sanitize: $(SANITIZERS:%=sanitize-%)
 $(SANITIZERS:%=sanitize-%): sanitize-%: build

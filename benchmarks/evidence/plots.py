@@ -27,10 +27,10 @@ SUBJECTS = {"pyfa_rocm": ("ours", OURS), "ck": ("Composable Kernel", CK)}
 
 mpl.rcParams.update({
     "svg.fonttype": "none", "svg.hashsalt": "evidence", "figure.constrained_layout.use": True, "font.size": 9,
-    "text.color": INK, "axes.edgecolor": MUTED, "axes.labelcolor": INK, "xtick.color": MUTED, "ytick.color": MUTED,
-    "xtick.labelcolor": INK, "ytick.labelcolor": INK, "grid.color": GRID, "axes.grid": True,
-    "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 9.5,
-    "axes.titlelocation": "left", "legend.frameon": False, "legend.fontsize": 8.5,
+    "text.color": INK, "axes.edgecolor": MUTED, "axes.labelcolor": INK, "xtick.color": MUTED,
+    "ytick.color": MUTED, "xtick.labelcolor": INK, "ytick.labelcolor": INK, "grid.color": GRID,
+    "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.titlesize": 9.5, "axes.titlelocation": "left", "legend.frameon": False, "legend.fontsize": 8.5,
 })  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def beside_others(rows: list[dict[str, Any]]) -> str:
         for at, name in enumerate(names):
             pairs = [(row["errors"][name][which], row["errors"][name]["fa2"]) for row in rows]
             ratios = [a / b for a, b in pairs if a is not None]
-            xs = at + offset + np.linspace(-0.11, 0.11, len(ratios)) if ratios else []
+            xs = at + offset + np.linspace(-0.11, 0.11, len(ratios))
             ax.plot(
                 xs, ratios, "o", color=colour, markersize=3.6, alpha=0.8, label=label if at == 0 else None
             )

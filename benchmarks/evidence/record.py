@@ -37,11 +37,11 @@ def series(card: str) -> Iterator[tuple[str, str, Any]]:
 
     instinct = card.startswith("mi")
     dtype = "bfloat16" if instinct else "float16"
-    aiter = {"mi300x": ("aiter rtna", "aiter backward a32"), "mi355x": ("aiter", "aiter backward a32")}
+    of_aiter = {"mi300x": ("aiter rtna", "aiter backward a32"), "mi355x": ("aiter", "aiter backward a32")}
     for seqlen in LENGTHS:
         shape = Problem(4, 16, 16, seqlen, 128, False, dtype)
         for direction in DIRECTIONS:
-            theirs = [CompositeKernel.name, aiter[card][direction == "backward"]] if instinct else []
+            theirs = [CompositeKernel.name, of_aiter[card][direction == "backward"]] if instinct else []
             for name in (Ours.name, *theirs):
                 yield name, direction, shape
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -68,9 +69,10 @@ def totals(data: dict[str, Any]) -> dict[str, Any]:
     return {
         "kernels": len(kernels),
         "archs": len(data["versions"]["archs"]),
-        "values": sum(result["elements"] for result in results),
+        "judged": sum(result["elements"] for result in results),
         "tests": sum(kernel["tests"] for kernel in kernels),
         "worst": worst,
+        "typical": math.sqrt(sum(x["squares"] for x in results) / sum(x["elements"] for x in results)),
         "failed": failed,
         "right": not failed and worst <= 1 and not wrong,
         "saved": saved,
@@ -126,7 +128,7 @@ def render(data: dict[str, Any]) -> str:
     }
     style = Markup((HERE / "style.css").read_text())
     drawn = {name: [Markup(text) for text in found] for name, found in plots.all_of(data).items()}
-    return environment.get_template("page.html.j2").render(
+    page: str = environment.get_template("page.html.j2").render(
         data=data,
         style=style,
         plots=drawn,
@@ -134,6 +136,7 @@ def render(data: dict[str, Any]) -> str:
         features=features(data["proofs"]),
         names=plots.RESULTS,
     )
+    return page
 
 
 def main() -> None:

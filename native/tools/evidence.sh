@@ -16,7 +16,7 @@ if ! cmp -s "$locked" "$venv/.requirements"; then
     --only-binary=:all: -r "$locked"
   cp "$locked" "$venv/.requirements"
 fi
-build/venv/bin/python benchmarks/evidence/collect.py --errors build/release/errors --out "$page/evidence.json" \
+build/venv/bin/python benchmarks/evidence/collect.py --errors "${ERRORS:-build/release/errors}" --out "$page/evidence.json" \
   ${1:+--measured "$1"}
 "$venv/bin/python" benchmarks/evidence/render.py "$page/evidence.json" "$page/index.html"
 build/venv/bin/python -m pytest tests/evidence -p no:cacheprovider
