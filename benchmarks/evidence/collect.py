@@ -88,6 +88,13 @@ def held_out() -> list[dict[str, str]]:
     return [{"title": title, "text": text} for title, text in texts.items()]
 
 
+def held_out_mean() -> dict[str, float]:
+    """Return the mean error of AITER's forward kernels on an MI300X, from that page."""
+    table = pages.tables(pages.part("clock.md", "MI300X", "Forward"))[0]
+    error, rows = pages.mean_of_rows(table, "AITER")
+    return {"error": error, "rows": rows}
+
+
 def engines() -> list[dict[str, str]]:
     """Return the tables that the tests of engines wrote into their pages."""
     found = {"vLLM": "vllm.md", "SGLang": "sglang.md", "ONNX Runtime": "onnxruntime.md"}
@@ -115,6 +122,7 @@ def main() -> None:
         "clock": lambda: clock.collect(peaks(), jobs, AGAIN),
         "findings": findings.collect,
         "held_out": held_out,
+        "held_out_mean": held_out_mean,
         "unknown": lambda: pages.bullets(pages.part("clock.md", "What it cannot know")),
         "engines": engines,
     }

@@ -14,6 +14,8 @@ from typing import Any
 # How tests/clients/objects/findings.py begins its reasons.
 _BEGIN = re.compile(r"^(?:(?:by the manual )?a true defect|harmless): ")
 _NAMES = {
+    "fmha_v3_fwd": "attention, forward",
+    "fmha_v3_bwd": "attention, backward",
     "mla": "latent attention",
     "pa": "paged attention",
     "bf16gemm": "matrix product",

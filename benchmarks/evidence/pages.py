@@ -37,6 +37,16 @@ def tables(text: str) -> list[str]:
     return [match.strip() for match in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE)]
 
 
+def mean_of_rows(table: str, kernel: str) -> tuple[float, int]:
+    """Return the mean error of a kernel from 2048 keys on, as a share, and of how many rows it is."""
+    head, _, *lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
+    rows = [dict(zip(head, cells, strict=True)) for cells in lines]
+    chosen = [row for row in rows if row["kernel"].startswith(kernel) and row["keys"].startswith("from ")]
+    counts = [int(row["rows held out"]) for row in chosen]
+    errors = [float(row["mean error"].rstrip(" %")) / 100 for row in chosen]
+    return sum(n * error for n, error in zip(counts, errors, strict=True)) / sum(counts), sum(counts)
+
+
 def recorded(page: str) -> str:
     """Return the table that a program wrote into a page."""
     text = (DOCS / page).read_text()
