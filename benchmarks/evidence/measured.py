@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What `pyfa-rocm first-day` has written on a card, beside the clock's ranges."""
+"""Times that `pyfa-rocm first-day` has measured on a card, beside the clock's ranges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
-# What the names of steps that time kernels begin with. Those of their models have "model " in front.
+# Names of steps that time kernels begin so. Those of their models have "model " in front.
 TIMED = ("published ", "choices ", "decode ")
 MODEL = "model "
 

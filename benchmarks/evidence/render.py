@@ -23,7 +23,7 @@ _MARKDOWN = MarkdownIt("commonmark").enable("table")
 
 
 def markdown(text: str) -> Markup:
-    """Return Markdown of the project's pages as HTML. Of links to other pages only the text stays."""
+    """Return Markdown of the project's pages as HTML. Links to other pages become text."""
     html = _MARKDOWN.render(text)
     html = re.sub(r'<a href="(?!https?:)[^"]*">(.*?)</a>', r"\1", html, flags=re.DOTALL)
     return Markup(html.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>"))
