@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -112,8 +113,9 @@ def main() -> None:
     from built import MORE_CHECKS
 
     build = json.loads(library.build_info_json())
-    jobs, result = args.jobs, {}
-    steps = {
+    jobs = args.jobs
+    result: dict[str, Any] = {}
+    steps: dict[str, Callable[[], Any]] = {
         "versions": lambda: versions(build),
         "kernels": lambda: errors.collect(build["kernels"], args.errors, jobs, MORE_CHECKS),
         "proofs": lambda: prove(build["archs"], jobs),
