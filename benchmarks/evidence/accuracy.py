@@ -2,7 +2,7 @@
 """Errors of this build beside those of FlashAttention-2 and cuDNN on the same problems (data/accuracy.csv).
 
 Theirs are recorded; ours are computed here. Inputs are normal numbers, or normal numbers of which one in a
-thousand is ten times larger. The numbers that were drawn then were others: with outliers few of them decide the RMS.
+thousand is ten times larger. Other numbers were drawn then; with outliers few of them decide the RMS.
 """
 
 from __future__ import annotations
