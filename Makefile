@@ -32,6 +32,8 @@ TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_wide|_aiter|bwd_fp32_|_bwd_(dot|sum
 TEST_DECODE = decode_((fp16|bf16)_(d64|d128)(_vectors)?|bf16_d576v512|bf16_d64_m32|(fp16|bf16)_fp8(fn)?_d128|bf16_fp8(fn)?_d64_vectors)$$
 TEST_CK = (fwd_fp16_d64_group_mask_pad_alibi|fwd_bf16_d64_mask_pad_dropout|bwd_fp16_d64)$$
 PASSED = $(BUILD)/passed.txt
+# How far `make test-full` finds each kernel from float64, for `make evidence`
+ERRORS = $(BUILD)/errors
 # `make test` leaves these ctests out: fuzzing, half a minute, and tests of kernels that it does not build
 LEFT_CTESTS = fuzz_replay|native.(call_path|remembered|bad_input)
 DEMO_TARGETS = $(if $(wildcard /dev/kfd),native,$(SOFTWARE_DEVICE))
@@ -52,7 +54,7 @@ PROGRESS = $(PYTHON) native/tools/progress.py
 PYTEST = $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --dist worksteal
 CTEST = $(PROGRESS) "native tests" ctest --test-dir $(BUILD) --no-tests=error --output-on-failure --parallel $(JOBS)
 
-.PHONY: help toolchain build demo check test test-full test-all wheel test-adapters test-clients test-engines lint \
+.PHONY: help toolchain build demo check test test-full test-all wheel test-adapters test-clients test-engines evidence lint \
 	sanitize $(SANITIZERS:%=sanitize-%) clean
 
 help:
@@ -65,6 +67,7 @@ help:
 	@echo "make test-adapters   install a wheel of ci, and run the tests that need torch, JAX, transformers or cargo"
 	@echo "make test-clients    run JAX, CuPy, Triton and others, as built for ROCm, on the software device"
 	@echo "make test-engines    run vLLM, SGLang, ONNX Runtime and context parallel, on the software device"
+	@echo "make evidence   build/evidence/index.html: what was shown, in one page, looked at by a browser"
 	@echo "make lint       check style, types and C++ (SINCE=REV: clang-tidy of what differs from it)"
 	@echo "make sanitize   run the native tests with the sanitizers address and undefined, then thread"
 	@echo "make build      build the library, the software device and the kernels, in $(BUILD)"
@@ -112,7 +115,8 @@ test-full: WITH_TESTS = -DBUILD_TESTING=ON
 test-full: build
 	@native/tools/toolchain.sh --tests
 	$(CTEST)
-	time $(PYTEST) --durations=10 $(if $(AFTER_TEST),--skip-passed $(PASSED))
+	rm -rf $(ERRORS)
+	time PYFA_ROCM_KEEP_ERRORS=$(abspath $(ERRORS)) $(PYTEST) --durations=10 $(if $(AFTER_TEST),--skip-passed $(PASSED))
 
 # `test-full` runs each kernel of the library: what it leaves out, `ci` does not have. And more random problems.
 test-all:
@@ -144,6 +148,12 @@ test-engines: build
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync=target $(ENGINES:%=test-engine-%)
 $(ENGINES:%=test-engine-%): test-engine-%:
 	native/tools/test_engines.sh $* -- --durations=10
+
+# Tests what `make test-full` has not tested of this build. MEASURED: what `pyfa-rocm first-day` wrote on a card.
+evidence: WITH_TESTS = -DBUILD_TESTING=ON
+evidence: build
+	@native/tools/toolchain.sh --tests --evidence
+	ERRORS=$(ERRORS) native/tools/evidence.sh $(MEASURED)
 
 sanitize: $(SANITIZERS:%=sanitize-%)
 $(SANITIZERS:%=sanitize-%): sanitize-%: build

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from plugins import (
+    errors,
     heap,
     hypothesis_profile,  # noqa: F401
     passed,
@@ -61,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--quick"):
         config.pluginmanager.register(Quick(config.getoption("--budget")))
     is_worker = hasattr(config, "workerinput")
+    if folder := os.environ.get(errors.VARIABLE):
+        config.pluginmanager.register(errors.Keeping(Path(folder)))
     if file := config.getoption("--note-passed"):
         config.pluginmanager.register(passed.Noting(file, is_worker))
     if not is_worker and config.get_verbosity() <= 0:

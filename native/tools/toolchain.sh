@@ -3,6 +3,7 @@
 # Prepares what a build needs and this machine lacks; run by `make toolchain`.
 #
 #   toolchain.sh [--prefix DIR] [--venv DIR] [--targets LIST] [--demo] [--lint] [--tests] [--adapters] [--onnxruntime]
+#                [--evidence]
 #   toolchain.sh --cmake [--prefix DIR] [--targets LIST]
 #                                           as CMake runs it for a wheel, which brings its own build tools, compiler
 #                                           of the host side and Python environment
@@ -10,15 +11,16 @@
 # From the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
 # device bitcode, nlohmann/json, doctest, Composable Kernel and XLA's C header, downloaded and unpacked, never
 # installed. A Python environment (build/venv). LIST is FMHA_GPU_TARGETS: a clang 20 is fetched too, by its wheel, if
-# an arch in it needs that one. With --onnxruntime or --lint the C headers of ONNX Runtime too. A ROCm in $ROCM_PATH or
-# /opt/rocm is used as it is, for all it has. With --demo it leaves out what only tests need.
+# an arch in it needs that one. With --onnxruntime or --lint the C headers of ONNX Runtime too, and with --evidence the browser
+# that looks at the page of evidence. A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has. With --demo it leaves
+# out what only tests need.
 # With everything there it does nothing, in well under a second. With $PYFA_ROCM_EXACT_PACKAGES set, a package of another
 # version than in debian-packages.txt is an error.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-prefix=$root/build/toolchain venv=$root/build/venv targets= demo= lint= tests= adapters= onnxruntime= for_cmake=
+prefix=$root/build/toolchain venv=$root/build/venv targets= demo= lint= tests= adapters= onnxruntime= evidence= for_cmake=
 while [ $# -gt 0 ]; do
   case $1 in
     --prefix) prefix=$2; shift 2 ;;
@@ -29,10 +31,11 @@ while [ $# -gt 0 ]; do
     --tests) tests=1; shift ;;
     --adapters) tests=1 adapters=1; shift ;;
     --onnxruntime) onnxruntime=1; shift ;;
+    --evidence) evidence=1; shift ;;
     --cmake) for_cmake=1; shift ;;
     *)
       echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR, --targets LIST, --demo, --lint," \
-        "--tests, --adapters, --onnxruntime or --cmake" >&2
+        "--tests, --adapters, --onnxruntime, --evidence or --cmake" >&2
       exit 2
       ;;
   esac
@@ -81,6 +84,7 @@ check_system() {
     need_command "clang-tidy-$llvm" "clang-tidy-$llvm"
   fi
   [ -z "$tests" ] || need_for_tests
+  [ -z "$evidence" ] || need_command "${PYFA_ROCM_BROWSER:-chromium}" chromium
   if [ -z "$for_cmake" ]; then
     need_command cmake cmake
     need_command ninja ninja-build

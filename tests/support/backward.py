@@ -12,6 +12,7 @@ from built import this_arch
 from cases_judge import MANY_ROWS, expected
 from cases_place import NOT_READ, Placed, Placement
 from cases_types import DTYPES, Array, Case, Layout
+from plugins import errors
 from reference import RMS_SLACK, Gradient, gradients, numerics_of
 from strict import forgiven, read_only
 
@@ -192,6 +193,7 @@ def judge_gradient(name: str, want: Gradient, got: Array, dtype: str) -> None:
     """Assert that a gradient is within the oracle's bound, and its errors as small on average."""
     error = got.astype(np.float64) - want.value
     bound = want.bound_in(dtype)
+    errors.tell(name, got, want.value, bound)
     off = ~(np.abs(error) <= bound)
     if off.any():
         at = tuple(int(i) for i in np.argwhere(off)[0])

@@ -12,6 +12,7 @@ import pytest
 from built import candidates, this_arch
 from cases_place import Placement, bits, without_lse
 from cases_types import Array, Bools, Case
+from plugins import errors
 from reference import RMS_SLACK, Expected, Numerics, attention, numerics_of, visible
 from strict import forgiven, wave_order
 
@@ -68,6 +69,7 @@ def _random(case: Case, batch: int, rows: int, columns: int) -> Array:
 
 def judge(want: Expected, o: Array, lse: Array | None) -> None:
     """Assert that a kernel's results are within tolerance, and rows without keys exact."""
+    errors.tell("o", o, want.o, want.o_tolerance)
     signed = o.astype(np.float64) - want.o
     off = ~(np.abs(signed) <= want.o_tolerance)
     if off.any():
@@ -87,6 +89,7 @@ def judge(want: Expected, o: Array, lse: Array | None) -> None:
 
 
 def _judge_lse(want: Expected, lse: Array) -> None:
+    errors.tell("lse", lse, want.lse, want.lse_tolerance)
     with np.errstate(invalid="ignore"):  # -inf - -inf
         difference = np.where(lse == want.lse, 0.0, np.abs(lse - want.lse))
     off = ~(difference <= want.lse_tolerance)

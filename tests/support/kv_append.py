@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from cases_place import Placed, bits, canary
 from cases_types import DTYPES, Array, Layout
+from plugins import errors
 from reference import ulp
 from strict import forgiven
 
@@ -341,5 +342,6 @@ def _strided(placed: Placed) -> Strided:
 
 
 def _judge(what: str, got: Array, want: Array, bound: Array) -> None:
+    errors.tell(what[0], got, want, bound)
     off = ~(np.abs(got.astype(np.float64) - want) <= bound)
     assert not off.any(), f"{what}: {got[off][0]}, expected {want[off][0]} +- {bound[off][0]}"

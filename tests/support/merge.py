@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from cases_place import Placed
 from cases_types import DTYPES, Array, Layout
+from plugins import errors
 from strict import forgiven, read_only
 
 import pyfa_rocm
@@ -122,6 +123,7 @@ class Merging:
         case = self.case
         want = merged(self.values, self.lses, case.base2, case.out_dtype)
         for name, x, (value, bound) in zip(("o", "lse"), got, want, strict=True):
+            errors.tell(name, x, value, bound)
             with np.errstate(invalid="ignore"):
                 wrong = ~((np.abs(x.astype(np.float64) - value) <= bound) | (x == value))
             assert not wrong.any(), (

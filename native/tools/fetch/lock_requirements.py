@@ -5,6 +5,7 @@
 - ``venv-requirements.txt``: what it has for tests, with its extras test and lint too;
 - ``wheel-requirements.txt``: what builds and checks a wheel;
 - ``sbom-requirements.txt``: what lists the parts of a wheel for a release;
+- ``evidence-requirements.txt``: what build/evidence-venv has, which draws the page of evidence;
 - ``tests/adapters/requirements.txt``: what build/adapters-venv has beside the wheel and torch, and
   ``requirements-cuda.txt``: torch as the package index has it, and what only that needs;
 - ``tests/clients/with_NAME/requirements.txt``: what build/clients-NAME-venv has, pyproject's dependencies,
@@ -47,6 +48,7 @@ TORCH = "(?:cuda-.*|nvidia-.*|torch|triton)"  # it and what only its build for C
 # And what else is of one version of torch, which engines ask for and do not need.
 OF_ENGINES = "(?:cuda-.*|nvidia-.*|torch.*|triton)"
 ENGINE_PYTHONS = ("3.11",)  # of CI, which has torch for it
+EVIDENCE = ("jinja2>=3", "markdown-it-py>=3", "matplotlib>=3.7")
 HEAD = """# SPDX-License-Identifier: MIT OR Apache-2.0
 # Written by native/tools/fetch/lock_requirements.py, from {source}.
 """
@@ -94,6 +96,7 @@ def wanted() -> dict[Path, File]:
         FETCH / "venv-requirements.txt": File("pyproject.toml", declared("test", "lint")),
         FETCH / "wheel-requirements.txt": File("pyproject.toml", build),
         FETCH / "sbom-requirements.txt": File("lock_requirements.py", ["cyclonedx-bom"], PYTHONS[1:]),
+        FETCH / "evidence-requirements.txt": File("lock_requirements.py", list(EVIDENCE)),
         ADAPTERS / "requirements.txt": File(
             "pyproject.toml and requirements.in", [*declared(), *adapters], names=f"(?!{TORCH}$).*"
         ),

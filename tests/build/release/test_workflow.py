@@ -60,9 +60,9 @@ def test_only_publish_may_write() -> None:
 def test_a_release_has_sums_provenance_and_sbom() -> None:
     steps = JOBS["publish"]["steps"]
     (attest,) = (step for step in steps if "attest-build-provenance@" in step.get("uses", ""))
-    assert attest["with"]["subject-path"] == "dist/*, pyfa_rocm.cdx.json"
+    assert attest["with"]["subject-path"] == "dist/*, pyfa_rocm.cdx.json, evidence.html"
     (page,) = (step["run"] for step in steps if step.get("run", "").startswith("gh release create"))
-    assert page.endswith("dist/* pyfa_rocm.cdx.json SHA256SUMS")
+    assert page.endswith("dist/* pyfa_rocm.cdx.json evidence.html SHA256SUMS")
     # The step that uploads to the index needs no token, and comes last.
     assert "gh-action-pypi-publish@" in steps[-1]["uses"]
     assert "with" not in steps[-1]
