@@ -108,8 +108,8 @@ def test_page_is_alone(data: dict[str, Any]) -> None:
 def test_errors_beside_others_are_as_recorded(data: dict[str, Any]) -> None:
     """This build's errors are those that were recorded beside FlashAttention-2's, or smaller.
 
-    The numbers drawn differ. Of normal ones an RMS over 131,072 values moves by less than a tenth; with
-    outliers few values decide it, so those rows are only shown.
+    The numbers drawn differ. An RMS over 131,072 normal values moves by less than a tenth. With outliers few
+    values decide it, so those rows are only shown.
     """
     for row in (row for row in data["accuracy"] if row["inputs"] == "normal"):
         for name, errors in row["errors"].items():

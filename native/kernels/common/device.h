@@ -96,8 +96,8 @@ __device__ inline T __shfl(T x, int lane, int width = warpSize) {
   return fmha::device::from_lane(x, (lane & (width - 1)) + (fmha::device::lane() & ~(width - 1)));
 }
 
-// Of the lane whose number differs by the bits `mask`; a lane outside this one's group of `width` is this
-// one.
+// The value of the lane whose number differs by the bits `mask`; this lane's own, if that one is not in the
+// group.
 template <typename T>
 __device__ inline T __shfl_xor(T x, int mask, int width = warpSize) {
   const int self = fmha::device::lane(), other = self ^ mask;

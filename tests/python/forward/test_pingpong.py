@@ -99,7 +99,7 @@ def test_heads_of_xcds(row: Row, heads: int) -> None:
 
 @st.composite
 def problems(draw: st.DrawFn, scores: bool = True) -> Case:
-    features = draw(st.one_of(st.just({}), st.sampled_from(SCORES))) if scores else {}
+    features: dict[str, Any] = draw(st.one_of(st.just({}), st.sampled_from(SCORES))) if scores else {}
     chunks = st.integers(1, 24 if scores and not features else 16)
     orders = [Layout((0, 1, 2)), Layout((0, 2, 1)), Layout((1, 0, 2)), Layout((0, 1, 2), (0, 2, 1, 64), 208)]
     return Case(
