@@ -267,7 +267,7 @@ def test_each_job_checks_what_it_takes() -> None:
     """Before anything else runs on it: the artifact is known only by its name."""
     text = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
     jobs = dict(re.findall(r"^  (\w+):\n(.*?)(?=^  \w+:\n|\Z)", text.partition("\njobs:\n")[2], re.M | re.S))
-    assert list(jobs) == ["tag", "build", "test", "adapters", "sbom", "publish"]
+    assert list(jobs) == ["tag", "build", "test", "adapters", "sbom", "evidence", "publish"]
     assert "needs: tag\n" in jobs["build"]
     assert "hashes: ${{ steps.made.outputs.hashes }}" in jobs["build"]
     assert jobs["build"].index("dist_hashes.sh build/dist") < jobs["build"].index("upload-artifact")
@@ -276,3 +276,7 @@ def test_each_job_checks_what_it_takes() -> None:
         assert 'run: native/tools/wheel/dist_hashes.sh dist "$HASHES"' in after[1]
         assert "HASHES: ${{ needs.build.outputs.hashes }}" in after[1]
         assert "build" in re.findall(r"needs: (.*)", jobs[name])[0]
+    assert jobs["evidence"].index("dist_hashes.sh evidence") < jobs["evidence"].index("upload-artifact")
+    taken = jobs["publish"].partition('dist_hashes.sh evidence "$HASHES"')
+    assert "HASHES: ${{ needs.evidence.outputs.hashes }}" in taken[2].split("      - ")[0]
+    assert taken[2].index("mv sbom/* evidence/*") < taken[2].index("gh release create")

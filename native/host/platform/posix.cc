@@ -123,7 +123,9 @@ std::vector<std::string> mapped_libraries(const char* stem) {
 
 void add_installed(const std::string& folder, std::vector<std::string>& found) {
   for (const std::string& name : runtime_names()) {
-    std::string path = folder + "/" + name;
+    std::string path = folder;
+    path += "/";
+    path += name;
     if (access(path.c_str(), F_OK) == 0) found.push_back(std::move(path));
   }
 }

@@ -36,8 +36,8 @@ def test_the_changelog_ends_with_this_version() -> None:
 
 
 def test_each_change_is_one_line() -> None:
-    body = (ROOT / "CHANGELOG.md").read_text().partition("### ")[2]
-    lines = [line for line in body.splitlines()[1:] if line and not line.startswith("#")]
+    sections = re.findall(r"^### .*\n([^#]*)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    lines = [line for section in sections for line in section.splitlines() if line]
     assert lines
     assert [line for line in lines if not re.fullmatch(r"- [A-Z`].*\.", line)] == []
 
