@@ -25,7 +25,7 @@ import numpy.typing as npt
 import philox
 import pytest
 from built import DTYPE_OF, rows, this_arch
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from reference import Numerics, attention, distance, gradients, visible
 from strict import wave_order
@@ -160,8 +160,11 @@ def _judge(
         errors = [x[name] - exact for x in (ours, formula, least)]
         if name == "o":
             errors = [x[:, ~few] for x in errors]
-        off, allowed = (float(np.abs(x).max()) for x in errors[:2])
-        assert off <= FACTOR * allowed + FLOOR, f"{name} is off by {off:.3g}, the formula by {allowed:.3g}"
+        # The nearer an element is to the middle of two numbers, the more it is chance which of them a rounding of P
+        # takes: of two formulas that which rounds least may be the one with the larger error.
+        off, *both = (float(np.abs(x).max()) for x in errors)
+        said = f"{name} is off by {off:.3g}, the formulas by {both[0]:.3g} and {both[1]:.3g}"
+        assert off <= FACTOR * max(both) + FLOOR, said
         if errors[0].size >= MANY:
             off, allowed = (float(np.sqrt((x**2).mean())) for x in (errors[0], errors[2]))
             assert off <= RMS_FACTOR * allowed + FLOOR / 10, f"{name} (RMS): {off:.3g}, least {allowed:.3g}"
@@ -169,6 +172,7 @@ def _judge(
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @settings(max_examples=48)
+@example(lengths=(76, 128), heads=(1, 1), hdim=128, causal=True, window=(-1, -1), feature="alibi", seed=76)
 @given(
     lengths=st.tuples(ROWS, KEYS),
     heads=st.sampled_from([(1, 1), (2, 2), (2, 1), (3, 1)]),
