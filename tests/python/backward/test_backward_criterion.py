@@ -160,8 +160,8 @@ def _judge(
         errors = [x[name] - exact for x in (ours, formula, least)]
         if name == "o":
             errors = [x[:, ~few] for x in errors]
-        # Near the middle of two numbers it is chance which of them a rounding of P takes: of two formulas the one
-        # that rounds least may have the larger error.
+        # Near the middle of two numbers it is chance which of them a rounding of P takes: of two formulas
+        # the one that rounds least may have the larger error.
         off, *both = (float(np.abs(x).max()) for x in errors)
         said = f"{name} is off by {off:.3g}, the formulas by {both[0]:.3g} and {both[1]:.3g}"
         assert off <= FACTOR * max(both) + FLOOR, said
