@@ -12,8 +12,6 @@ SET = $(KERNEL_SET)
 # The software device's code for this machine's CPU; a wheel's has that for older ones.
 EMU_LEVELS ?= native
 EMU_WAVES ?= 64;32
-# The levels in a wheel; of one for tests, the oldest and that of most machines
-WHEEL_LEVELS = $(if $(filter ci,$(WHEEL_SET)),v2;v4,v2;v3;v4)
 CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(SET) -DFMHA_KERNEL_FILTER='$(KERNEL_FILTER)' \
 	-DFMHA_EMU_LEVELS="$(EMU_LEVELS)" -DFMHA_EMU_WAVES="$(EMU_WAVES)" -DFMHA_WERROR=ON --log-level=WARNING
 
@@ -127,7 +125,7 @@ wheel: SET = $(WHEEL_SET)
 wheel: toolchain
 	@cmake --preset release -B $(WHEEL_KERNELS) $(CONFIGURE) -DFMHA_MADE_FOR=all
 	@$(PROGRESS) "building kernels" cmake --build $(WHEEL_KERNELS) --parallel $(JOBS) --target kernels
-	native/tools/wheel/build_wheel.sh --kernels-from "$(WHEEL_KERNELS)" --levels "$(WHEEL_LEVELS)"
+	native/tools/wheel/build_wheel.sh --kernels-from "$(WHEEL_KERNELS)"
 
 # Tests the wheel's package, not the source tree's, in an environment of its own with the frameworks.
 test-adapters:

@@ -128,8 +128,7 @@ def test_wheel_packs_the_default_set_unless_one_is_named(arguments: tuple[str, .
     builds = [line for line in commands if " cmake --build " in line]
     assert len(builds) == 1
     assert builds[0].endswith("--target kernels")
-    levels = "v2;v4" if kernel_set == "ci" else "v2;v3;v4"
-    assert f'native/tools/wheel/build_wheel.sh --kernels-from "{folder[1]}" --levels "{levels}"' in commands
+    assert f'native/tools/wheel/build_wheel.sh --kernels-from "{folder[1]}"' in commands
 
 
 def test_actions_are_commits() -> None:

@@ -3,21 +3,19 @@
 # Builds the sdist, and from the sdist the wheel, as `python -m build` does for anybody; then checks that the wheel is
 # what its name says.
 #
-#   build_wheel.sh [--kernels-from BUILD] [--levels LEVELS] [--out DIR]
+#   build_wheel.sh [--kernels-from BUILD] [--out DIR]
 #
 # BUILD: a CMake build whose kernels are taken; without it the wheel's are compiled, which takes an hour or more.
 # DIR: the folder for both (build/dist).
-# LEVELS: the x86-64 levels that the software device has code for (v2;v3;v4).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
-out=$root/build/dist kernels= levels=
+out=$root/build/dist kernels=
 while [ $# -gt 0 ]; do
   case $1 in
     --kernels-from) kernels=$(realpath "$2"); shift 2 ;;
-    --levels) levels=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
-    *) echo "build_wheel.sh: unknown argument $1; expected --kernels-from BUILD, --levels LEVELS or --out DIR" >&2; exit 2 ;;
+    *) echo "build_wheel.sh: unknown argument $1; expected --kernels-from BUILD or --out DIR" >&2; exit 2 ;;
   esac
 done
 
@@ -32,7 +30,6 @@ cmp -s "$locked" "$venv/.requirements" || {
 define=(-Ccmake.define.FMHA_TOOLCHAIN_DIR="$root/build/toolchain")
 # Seen from the build's folder all paths are those of the last wheel: what was compiled for it is found in the cache.
 define+=(-Cbuild-dir=build/wheel -Ccmake.define.FMHA_CACHE=ON)
-[ -z "$levels" ] || define+=(-Ccmake.define.FMHA_EMU_LEVELS="$levels")
 [ -z "$kernels" ] || define+=(-Ccmake.define.FMHA_KERNELS_FROM="$kernels")
 mkdir -p "$out"
 rm -f "$out"/pyfa_rocm-*.whl "$out"/pyfa_rocm-*.tar.gz
