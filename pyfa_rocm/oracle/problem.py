@@ -40,7 +40,7 @@ class Problem:
     alibi_slopes : tuple of float
         A slope for each query head.
     bias : bool
-        Whether there is a bias, which is not broadcast.
+        True: each query head of each sequence has a bias of its own.
     descale : tuple of float
         Factors on elements of q, k and v in 8 bits.
     """

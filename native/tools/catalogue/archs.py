@@ -45,7 +45,7 @@ UNIT_CONSTANTS = {
     "most_workgroups_per_cu": "of more than one wave each",
     "wall_clock_khz": "what s_memrealtime counts",
 }
-# Those that the library knows, in the order of its fields.
+# The fields that the library knows, in its order.
 HOST_CONSTANTS = (
     "cus_per_multiprocessor",
     "simds_per_cu",

@@ -31,9 +31,9 @@ class Record:
     path : Path
         The file; it need not exist.
     identity : dict
-        What is run on now. A file of something else is refused.
+        The library, device, driver and versions of this run. A file of another run's is refused.
     fresh : bool
-        Whether what the file holds is forgotten.
+        True: the run forgets what the file holds.
 
     Attributes
     ----------

@@ -23,7 +23,7 @@ class DayOne:
     Attributes
     ----------
     forced : Sizes
-        Of the random problems of each kernel.
+        The sizes of each kernel's random problems.
     rounds : int
         Random problems of each kernel.
     published : tuple of Workload
@@ -39,7 +39,7 @@ class DayOne:
     calls : int
         Calls whose cost is measured.
     minutes : float
-        What all takes at most, unless the user says otherwise.
+        The command begins no step after so many, unless the user names another number.
     """
 
     forced: Sizes

@@ -65,9 +65,9 @@ class Outcome(NamedTuple):
     shares : dict of str to float
         By result, the largest share of an element's tolerance that was used; NaN if a result is.
     same_bits : bool
-        Whether all runs gave the same bits.
+        True if all runs gave the same bits.
     promised : bool
-        Whether the library promises that for this call.
+        True if the library promises the same bits for this call.
     """
 
     problem: str

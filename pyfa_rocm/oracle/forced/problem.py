@@ -27,7 +27,7 @@ class Drawn:
     lengths : tuple of (int, int)
         Rows of queries and of keys of each sequence. Those of a batch are all alike.
     packed : bool
-        Whether the sequences are packed, instead of a batch.
+        True: the sequences are packed; False: they are a batch.
     mask : str
         As in FwdParams, with `window` for the windows.
     """

@@ -187,7 +187,7 @@ def test_a_step_that_kills_the_process_is_tried_twice(tmp_path: Path) -> None:
 
 
 def test_sensors(tmp_path: Path) -> None:
-    """As the driver lays them out; one that is not there is left out."""
+    """The sensors lie as the driver lays them out; a missing one is left out."""
     folder = tmp_path / "hwmon" / "hwmon3"
     folder.mkdir(parents=True)
     (folder / "freq1_input").write_text("2100000000\n")

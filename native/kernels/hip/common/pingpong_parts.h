@@ -119,8 +119,9 @@ struct Pair {
   Dwords4 x[2];
 };
 
-// Each of a (32 x 16) times one of b and e (16 x 32), added to c and d. The order of the 16 columns does not
-// matter, as long as both sides agree: two products of eight take four of each half of the lanes.
+// Each of a (32 x 16) times one of b and e (16 x 32), added to c and d, which may be the same. The order of
+// the 16 columns does not matter, as long as both sides agree: two products of eight take four of each half
+// of the lanes.
 template <typename T>
 __device__ inline void multiply_two(const Pair& a, Dwords4 b, Dwords4 e, Float16& c, Float16& d) {
 #if defined(__gfx950__)

@@ -254,7 +254,7 @@ class Pingpong {
   __device__ void multiply_keys(const Pair& a) {
     if constexpr (kTilesS == 1) {
       if constexpr (i == 0) s[0] = Float16{};
-      multiply_steps<T>(a, q[2 * i], q[2 * i + 1], s[0]);
+      multiply_two<T>(a, q[2 * i], q[2 * i + 1], s[0], s[0]);
     } else {
       constexpr int step = 2 * i / kTilesS, t = 2 * i % kTilesS;
       if constexpr (step == 0) s[t] = s[t + 1] = Float16{};

@@ -94,12 +94,12 @@ class Mover {
   __device__ static void wait() { wait_for_loads<0>(); }
 
  private:
-  // Where a wave's i-th load of a tile writes.
+  // The place that a wave's i-th load of a tile writes.
   template <typename Tile>
   __device__ int place(int i) const {
     return group * (Tile::kBytes / 2) + (of_group + i * 4) * kLoadBytes;
   }
-  // Where it loads from, in each lane.
+  // The place that each lane loads from.
   template <typename Tile, int kLoads>
   __device__ void find_rows(int lane, uint32_t row_bytes, int hdim, uint32_t (&from)[kLoads]) const {
     constexpr int kRowChunks = Tile::kRowBytes / kChunk;

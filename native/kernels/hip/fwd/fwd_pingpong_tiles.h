@@ -49,18 +49,4 @@ __device__ inline V buffer_load(Resource from, uint32_t at) {
   }
 }
 
-// Two of (32 x 16), each times one of b and e (16 x 32), both added to c: as multiply_two.
-template <typename T>
-__device__ inline void multiply_steps(const Pair& a, Dwords4 b, Dwords4 e, Float16& c) {
-#if defined(__gfx950__)
-  c = multiply32<T>(a.x[0], b, c);
-  c = multiply32<T>(a.x[1], e, c);
-#else
-  c = multiply32<T>(low_half(a.x[0]), low_half(b), c);
-  c = multiply32<T>(low_half(a.x[1]), low_half(e), c);
-  c = multiply32<T>(high_half(a.x[0]), high_half(b), c);
-  c = multiply32<T>(high_half(a.x[1]), high_half(e), c);
-#endif
-}
-
 }  // namespace fmha

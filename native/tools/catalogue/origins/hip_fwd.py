@@ -35,7 +35,7 @@ class HipFwdTile:
 
     @property
     def tile_n_of_gfx950(self) -> int:
-        """Those of gfx950: the tiles fill 160 KB, and registers have a row's products with them."""
+        """Keys of a step, of gfx950: the tiles fill 160 KB, and registers have a row's products with them."""
         return 128 if self.hdim_v <= 128 else 64
 
 
