@@ -52,7 +52,15 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("pyfa_rocm/oracle/*", ("tests/python/test_reference.py", "tests/python/test_structure.py"), ""),
     ("pyfa_rocm/clock/*", ("tests/python/clock/test_clock_points.py", "tests/python/test_structure.py"), ""),
     ("benchmarks/published/*", ("tests/python/clock/test_clock_points.py",), ""),
-    ("pyfa_rocm/cli/*", ("tests/python/cli/test_cli.py", "tests/python/test_structure.py"), ""),
+    (
+        "pyfa_rocm/cli/*",
+        (
+            "tests/python/cli/test_cli.py",
+            "tests/python/cli/test_cli_demo.py",
+            "tests/python/test_structure.py",
+        ),
+        "",
+    ),
     ("pyfa_rocm/*", ("tests/python/test_structure.py", "tests/python/test_functions.py"), ""),
     ("tests/c_abi/*", (), "."),
     ("docs/*", ("tests/docs/test_docs.py", "tests/docs/test_messages.py"), ""),
