@@ -111,9 +111,8 @@ int64_t workgroups_at_once(const Kernel& kernel, const Target& target) {
   return int64_t{target.compute_units / units} * std::max(std::min(by_registers, by_lds), 1);
 }
 
-// Parts of the keys. Workgroups run in rounds of as many as the device has room for. A round takes as long
-// however few it has, so that of each number of rounds only the most parts are of interest, and a few more
-// rounds if these are fuller. No part has less than two blocks of keys a wave, since a part costs the reading
+// Parts of the keys. Workgroups run in rounds of as many as the device has room for, and a round takes as
+// long however few it has. No part has less than two blocks of keys a wave, since a part costs the reading
 // and writing of its O. Lengths that only the device knows may be shorter than the bound that counts here.
 int32_t splits_of(const Kernel& kernel, const DecodeProblem& p, const Target& target) {
   if (p.splits != 0) return p.splits;
@@ -122,16 +121,15 @@ int32_t splits_of(const Kernel& kernel, const DecodeProblem& p, const Target& ta
   const int64_t workgroups = std::max<int64_t>(tiles_of(kernel, f) * f.nhead_k * f.batch, 1);
   const int64_t room = workgroups_at_once(kernel, target), steps = ceil_div(f.seqlen_k, kernel.decode.tile_n);
   const int64_t most = std::clamp<int64_t>(steps / 2, 1, DecodeProblem::kMostSplits);
-  if (most == 1) return 1;
-  const int64_t least_rounds = ceil_div(workgroups, room);
-  int64_t best = 1, least_cost = least_rounds * (steps + kCost.start_of_part);
-  for (int64_t rounds = least_rounds; rounds <= least_rounds + kCost.more_rounds; ++rounds) {
-    const int64_t each = ceil_div(steps, std::min(rounds * room / workgroups, most));
-    const int64_t splits = ceil_div(steps, each);  // as few as have so many steps each
-    const int64_t cost = rounds * (each + kCost.start_of_part) + kCost.merge;
-    if (splits > 1 && cost < least_cost) {
+  const auto cost = [&](int64_t splits) {
+    return ceil_div(workgroups * splits, room) * (ceil_div(steps, splits) + kCost.start_of_part) +
+           (splits > 1 ? kCost.merge : 0);
+  };
+  int64_t best = 1, least = cost(1);
+  for (int64_t splits = 2; splits <= most; ++splits) {
+    if (const int64_t found = cost(splits); found < least) {
       best = splits;
-      least_cost = cost;
+      least = found;
     }
   }
   return static_cast<int32_t>(best);
