@@ -52,9 +52,9 @@
 #include "hip/fwd/fwd_pingpong_softmax.h"
 #include "hip/fwd/fwd_work.h"
 #if defined(__gfx950__)
-#include "hip/fwd/fwd_pingpong_gfx950.h"
+#include "hip/fwd/fwd_pingpong_gfx950_wide.h"
 #else
-#include "hip/fwd/fwd_pingpong_gfx942.h"
+#include "hip/fwd/fwd_pingpong_gfx942_wide.h"
 #endif
 
 namespace fmha {
@@ -71,11 +71,15 @@ struct PingpongTiles {
   static constexpr int kKeys = kPingpongKeys<kHdimQ, kHdimV>;
   using Keys = KeysInLds<kHdimQ, kKeys>;
   using Values = ValueTile<kHdimV, kKeys>;
-  static constexpr int kTilesBytes = 2 * (Keys::kBytes + Values::kBytes);
-  // A group's rows of O pass through tiles, or through a place of their own where those are too small.
-  static constexpr int kBytesOfO = kPingpongWaves / 2 * WaveRows<kHdimV>::kBytes;
+  static constexpr bool kWide = kHdimV > 192;
+  static constexpr int kBuffers = kWide ? kPingpongWideBuffers : 2;  // of K, and as many of V
+  static constexpr int kTilesBytes = kBuffers * (Keys::kBytes + Values::kBytes);
+  // A group's rows of O pass through tiles, or through a place of their own where those are too small. Those
+  // of head dim 256 pass in halves, for which both groups have a place.
+  static constexpr int kHdimO = kWide ? kHdimV / 2 : kHdimV;
+  static constexpr int kBytesOfO = kPingpongWaves / 2 * WaveRows<kHdimO>::kBytes;
   static constexpr bool kOHasPlace = kBytesOfO > Keys::kBytes;
-  static constexpr int kLdsBytes = kTilesBytes + (kOHasPlace ? kBytesOfO : 0);
+  static constexpr int kLdsBytes = kTilesBytes + (kWide ? 2 : kOHasPlace ? 1 : 0) * kBytesOfO;
   // Q passes through the end, beside the first tile of K.
   static constexpr int kPlaceOfQ = kLdsBytes - kPingpongWaves * WaveRows<kHdimQ>::kBytes;
   static_assert(!kOHasPlace || kBytesOfO <= 2 * Keys::kBytes);
@@ -97,6 +101,7 @@ class Pingpong {
   // Steps of a phase: pairs of operands, each read kAhead steps ahead.
   static constexpr int kAhead = Mover::kAhead, kRing = kAhead + 1;
   static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
+  static constexpr bool kFewRegisters = Tiles::kWide;
 
  public:
   static constexpr int kTileN = Keys::kKeys;
@@ -114,16 +119,14 @@ class Pingpong {
 
  private:
   __device__ Pingpong(const Params& params, LdsByte* lds)
-      : all(params), p(plain_of(params)), keys(lds), values(lds + 2 * Keys::kBytes) {}
+      : all(params), p(plain_of(params)), keys(lds), values(lds + Tiles::kBuffers * Keys::kBytes) {}
 
   // ---- The beginning.
 
   __device__ void begin() {
     wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
     group = wave / (kPingpongWaves / 2);
-    lane = threadIdx.x % 64;
-    half = lane / 32;
-    row = work.tile * kPingpongTileM + wave * kPingpongRows + lane % 32;
+    find_lane(threadIdx.x % 64);
     const int kv_head = work.head / p.nhead_ratio;
     k = static_cast<const uint8_t*>(p.k) + work.batch * p.k_strides.batch + kv_head * p.k_strides.nhead +
         work.first_k * p.k_strides.row;
@@ -136,6 +139,12 @@ class Pingpong {
     if constexpr (kScore == PingpongScore::kAlibi) alibi.begin(all, work.batch, work.head);
     rows.begin();
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] = Float16{};
+  }
+
+  __device__ void find_lane(int lane_) {
+    lane = lane_;
+    half = lane / 32;
+    row = work.tile * kPingpongTileM + wave * kPingpongRows + lane % 32;
   }
 
   // Blocks in front of `whole_first` and behind `whole_blocks` from there hide some key from some row of the
@@ -182,10 +191,16 @@ class Pingpong {
  public:  // to Mover
   __device__ Resource keys_in_memory(int i) const { return block_of(k, p.k_strides.row, i); }
   __device__ Resource values_in_memory(int i) const { return block_of(v, p.v_strides.row, i); }
-  __device__ LdsByte* key_buffer(int i) const { return keys + (i & 1) * Keys::kBytes; }
-  __device__ LdsByte* value_buffer(int i) const { return values + (i & 1) * Values::kBytes; }
+  __device__ Resource key_in_memory(int i, int key) const {
+    const int at = (work.first_block + i) * kTileN + key;
+    return resource(k + static_cast<uint64_t>(static_cast<uint32_t>(at)) * p.k_strides.row,
+                    at < end_of_keys ? p.hdim_q * 2 : 0);
+  }
+  __device__ LdsByte* key_buffer(int i) const { return keys + buffer(i) * Keys::kBytes; }
+  __device__ LdsByte* value_buffer(int i) const { return values + buffer(i) * Values::kBytes; }
 
  private:
+  __device__ static uint32_t buffer(uint32_t i) { return i % Tiles::kBuffers; }
   __device__ void walk() {
     const WaveRows<kHdimQ> of_wave(wave, lane, keys + Tiles::kPlaceOfQ + wave * WaveRows<kHdimQ>::kBytes);
     begin_q(of_wave);
@@ -205,6 +220,7 @@ class Pingpong {
     if constexpr (!Mover::kMovesBetween) mover.move(*this, group);
     mover.wait();
     for (int n = 1; n < work.blocks; ++n) {
+      if constexpr (kFewRegisters) v_read = remade(v_read), k_read = remade(k_read);
       read_first<0>(n);
       pingpong_barrier();
       products(n);
@@ -374,13 +390,14 @@ class Pingpong {
   // ---- The end.
 
   __device__ void end() {
+    if constexpr (kFewRegisters) find_lane(lane_anew());
     const auto [factor, lse] = rows.result();
     const bool stores_lse = half == 0 && row < work.seqlen_q;
     if (work.part >= 0) {
       store_part(factor, lse, stores_lse);
       return;
     }
-    store_o(factor);
+    store_o(kFewRegisters ? remade(factor) : factor);  // O is multiplied there, and not before
     if (p.lse != nullptr && stores_lse) {
       p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] = lse;
     }
@@ -409,22 +426,32 @@ class Pingpong {
     uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
                     work.head * p.o_strides.nhead +
                     (work.first_q + work.tile * kPingpongTileM) * p.o_strides.row;
-    Dwords4 chunks[kHdimV / 16] = {};
-    _Pragma("unroll") for (int i = 0; i < kDimsV / 16; ++i) {
-      _Pragma("unroll") for (int j = 0; j < 4; ++j) {
-        const float low = o[i / 2][i % 2 * 8 + j * 2] * factor,
-                    high = o[i / 2][i % 2 * 8 + j * 2 + 1] * factor;
-        chunks[i][j] = rounded_to_even<T>(low, high);
+    constexpr int kHdimO = Tiles::kHdimO;
+    const uint32_t row_bytes = p.o_strides.row, bytes = rows_left(kPingpongTileM) * row_bytes;
+    _Pragma("unroll") for (int dim = 0; dim < kHdimV; dim += kHdimO) {
+      const WaveRows<kHdimO> of_wave(wave, kFewRegisters ? remade(lane) : lane, place_of_o());
+      Dwords4 chunks[kHdimO / 16] = {};
+      _Pragma("unroll") for (int i = 0; i < kHdimO / 16 && dim / 16 + i < kDimsV / 16; ++i) {
+        chunks[i] = rounded(dim / 16 + i, factor);
       }
+      of_wave.store(resource(base + dim * 2, bytes), row_bytes, static_cast<int>(p.hdim_v) - dim, chunks);
     }
-    WaveRows<kHdimV>(wave, lane, place_of_o())
-        .store(resource(base, rows_left(kPingpongTileM) * p.o_strides.row), p.o_strides.row, p.hdim_v,
-               chunks);
+  }
+
+  // Chunk 2 * i + half of the row of O.
+  __device__ Dwords4 rounded(int i, float factor) const {
+    Dwords4 chunk;
+    _Pragma("unroll") for (int j = 0; j < 4; ++j) {
+      const float low = o[i / 2][i % 2 * 8 + j * 2] * factor, high = o[i / 2][i % 2 * 8 + j * 2 + 1] * factor;
+      chunk[j] = rounded_to_even<T>(low, high);
+    }
+    return kFewRegisters ? remade(chunk) : chunk;  // rounded now: O's registers are needed
   }
 
   // A wave's, in LDS: where nobody reads any more, and nobody writes zeros for the keys behind the last
   // block, as group 1 still does while group 0 stores O.
   __device__ LdsByte* place_of_o() const {
+    if constexpr (Tiles::kWide) return keys + Tiles::kTilesBytes + wave * WaveRows<Tiles::kHdimO>::kBytes;
     const int of_group = wave % 4;
     if constexpr (Tiles::kOHasPlace) {
       constexpr int kBytes = WaveRows<kHdimV>::kBytes;
