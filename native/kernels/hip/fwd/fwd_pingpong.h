@@ -14,7 +14,8 @@
 // buffer, of two for K and two for V, was read for the last time one phase before it is overwritten. On
 // gfx942 a wave stores what it loaded into registers a round before (hip/fwd/fwd_pingpong_gfx942.h); on
 // gfx950, and in some kernels of gfx942 for K, loads write LDS, and have the phase to arrive
-// (hip/fwd/fwd_pingpong_gfx950.h).
+// (hip/fwd/fwd_pingpong_gfx950.h). Head dim 256 has phases of 32 keys, and loads of its own on either arch
+// (hip/fwd/fwd_pingpong_gfx942_wide.h, hip/fwd/fwd_pingpong_gfx950_wide.h).
 //
 // S^T = K Q^T and O^T = V^T P^T, by 32x32x8, on gfx950 by 32x32x16, in half the time: what a lane has of S^T,
 // four keys by four of one row, is what the next product takes of P^T, so that P stays where it is. V is
@@ -48,43 +49,12 @@
 #include "args/fwd_pingpong.h"
 #include "common/device.h"
 #include "hip/common/pingpong_parts.h"
+#include "hip/fwd/fwd_pingpong_lds.h"
 #include "hip/fwd/fwd_pingpong_scores.h"
 #include "hip/fwd/fwd_pingpong_softmax.h"
 #include "hip/fwd/fwd_work.h"
-#if defined(__gfx950__)
-#include "hip/fwd/fwd_pingpong_gfx950_wide.h"
-#else
-#include "hip/fwd/fwd_pingpong_gfx942_wide.h"
-#endif
 
 namespace fmha {
-
-inline constexpr int kPingpongWaves = 8;
-inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
-inline constexpr int kPingpongRows = 32;  // of a wave
-inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
-
-// Tiles in LDS. Rows are of 64, 128 or 192 dims: those behind the tile's are zeros that nobody multiplies.
-template <int kDimsQ, int kDimsV>
-struct PingpongTiles {
-  static constexpr int kHdimQ = (kDimsQ + 63) / 64 * 64, kHdimV = (kDimsV + 63) / 64 * 64;
-  static constexpr int kKeys = kPingpongKeys<kHdimQ, kHdimV>;
-  using Keys = KeysInLds<kHdimQ, kKeys>;
-  using Values = ValueTile<kHdimV, kKeys>;
-  static constexpr bool kWide = kHdimV > 192;
-  static constexpr int kBuffers = kWide ? kPingpongWideBuffers : 2;  // of K, and as many of V
-  static constexpr int kTilesBytes = kBuffers * (Keys::kBytes + Values::kBytes);
-  // A group's rows of O pass through tiles, or through a place of their own where those are too small. Those
-  // of head dim 256 pass in halves, for which both groups have a place.
-  static constexpr int kHdimO = kWide ? kHdimV / 2 : kHdimV;
-  static constexpr int kBytesOfO = kPingpongWaves / 2 * WaveRows<kHdimO>::kBytes;
-  static constexpr bool kOHasPlace = kBytesOfO > Keys::kBytes;
-  static constexpr int kLdsBytes = kTilesBytes + (kWide ? 2 : kOHasPlace ? 1 : 0) * kBytesOfO;
-  // Q passes through the end, beside the first tile of K.
-  static constexpr int kPlaceOfQ = kLdsBytes - kPingpongWaves * WaveRows<kHdimQ>::kBytes;
-  static_assert(!kOHasPlace || kBytesOfO <= 2 * Keys::kBytes);
-  static_assert(kPlaceOfQ >= Keys::kBytes || WaveRows<kHdimQ>::kBytes == 0);
-};
 
 template <typename T, int kDimsQ, int kDimsV, bool kMask, template <typename> class MoverOf,
           PingpongScore kScore>
@@ -101,6 +71,7 @@ class Pingpong {
   // Steps of a phase: pairs of operands, each read kAhead steps ahead.
   static constexpr int kAhead = Mover::kAhead, kRing = kAhead + 1;
   static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
+  // If so, the loop computes lanes' addresses anew each time.
   static constexpr bool kFewRegisters = Tiles::kWide;
 
  public:
@@ -191,6 +162,7 @@ class Pingpong {
  public:  // to Mover
   __device__ Resource keys_in_memory(int i) const { return block_of(k, p.k_strides.row, i); }
   __device__ Resource values_in_memory(int i) const { return block_of(v, p.v_strides.row, i); }
+  // Key `key` of block i: a row that ends with its last dim.
   __device__ Resource key_in_memory(int i, int key) const {
     const int at = (work.first_block + i) * kTileN + key;
     return resource(k + static_cast<uint64_t>(static_cast<uint32_t>(at)) * p.k_strides.row,
@@ -201,6 +173,7 @@ class Pingpong {
 
  private:
   __device__ static uint32_t buffer(uint32_t i) { return i % Tiles::kBuffers; }
+
   __device__ void walk() {
     const WaveRows<kHdimQ> of_wave(wave, lane, keys + Tiles::kPlaceOfQ + wave * WaveRows<kHdimQ>::kBytes);
     begin_q(of_wave);

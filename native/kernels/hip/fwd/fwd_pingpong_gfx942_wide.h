@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Tiles of hip/fwd/fwd_pingpong.h for head dim 256 on gfx942. O and Q of 32 rows take 192 of 256 registers, so
-// loads of K write LDS, and only V waits in registers.
+// Tiles of hip/fwd/fwd_pingpong.h for head dim 256 on gfx942: loads of K write LDS, and only V waits in
+// registers. A tile has 32 keys: K's rows are of 512 bytes, V's of 64. Every address of a wave's loads and
+// stores is the first one with some bits flipped, so that each kind takes one register.
 //
-// A tile has 32 keys: K's rows are of 512 bytes, V's of 64. Every address of a wave's loads and stores is the
-// first one with some bits flipped, so each kind takes one register.
+//   budget of 256 registers   products of V   of K   softmax
+//   O, Q                      192             192    192
+//   S, P                      8               16     24
+//   V on its way              8               8      8
+//   operands read ahead       16              16
+//   exponentials on their way                        12
+//   addresses, row's state    about 12
+//   LDS: K, V                 2 * 16 KB each, all there is
+//   a phase's matrix cycles   2048
 #pragma once
 
 #include "common/device.h"
@@ -62,8 +70,8 @@ class WideMover {
     _Pragma("unroll") for (int key = 0; key < kKeys; ++key) {
       const Resource memory = tiles.key_in_memory(n, first_key + key);
       _Pragma("unroll") for (int i = 0; i < kLoadsOfKey; ++i) {
-        load_to_lds(memory, tile + key * Keys::kRowBytes, kLaneBytes, k_from ^ key * kChunk,
-                    0, i * kLoadBytes, 0);
+        load_to_lds(memory, tile + key * Keys::kRowBytes, kLaneBytes, k_from ^ key * kChunk, 0,
+                    i * kLoadBytes, 0);
       }
     }
     __builtin_amdgcn_sched_barrier(0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Tiles of hip/fwd/fwd_pingpong.h for head dim 256 on gfx950. Registers have room for the products of 32 keys,
-// which take 1024 cycles, less than a load may. So there are three buffers for K and for V, and a load has two
-// more phases to arrive.
+// Tiles of hip/fwd/fwd_pingpong.h for head dim 256 on gfx950. Beside O and Q, which take 192 of 256
+// registers, there is room for S and P of 32 keys. Their products take 1024 cycles, and a load may take
+// longer. So K and V have three buffers each, of 16 KB, and a load has two more phases to arrive. Each wave's
+// O passes through 8 KB of its own, one half after the other, so that LDS is full: 160 KB.
 #pragma once
 
 #include "common/device.h"
@@ -76,8 +77,8 @@ class WideMover {
   }
   template <typename Owner>
   __device__ void load_value(const Owner& tiles, int n, int i) const {
-    load_to_lds_unseen<kChunk>(tiles.values_in_memory(n),
-                               tiles.value_buffer(n) + key_of(i) * Keys::kRowBytes, v_from[i]);
+    load_to_lds_unseen<kChunk>(tiles.values_in_memory(n), tiles.value_buffer(n) + key_of(i) * Keys::kRowBytes,
+                               v_from[i]);
   }
 
   int first_key;
