@@ -63,7 +63,7 @@ class Pingpong {
   using Mover = MoverOf<Tiles>;
   using Keys = Tiles::Keys;
   using Values = Tiles::Values;
-  static constexpr int kHdimQ = Tiles::kHdimQ, kHdimV = Tiles::kHdimV;
+  static constexpr int kHdimQ = Tiles::kHdimQ, kHdimV = Tiles::kHdimV, kHdimO = Tiles::kHdimO;
   static constexpr int kSteps = kDimsQ / 16;        // of two products each, of S
   static constexpr int kTilesS = Keys::kKeys / 32;  // 1, 2 or 4
   static constexpr int kTilesO = kDimsV / 32;
@@ -399,32 +399,33 @@ class Pingpong {
     uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
                     work.head * p.o_strides.nhead +
                     (work.first_q + work.tile * kPingpongTileM) * p.o_strides.row;
-    constexpr int kHdimO = Tiles::kHdimO;
-    const uint32_t row_bytes = p.o_strides.row, bytes = rows_left(kPingpongTileM) * row_bytes;
-    _Pragma("unroll") for (int dim = 0; dim < kHdimV; dim += kHdimO) {
-      const WaveRows<kHdimO> of_wave(wave, kFewRegisters ? remade(lane) : lane, place_of_o());
-      Dwords4 chunks[kHdimO / 16] = {};
-      _Pragma("unroll") for (int i = 0; i < kHdimO / 16 && dim / 16 + i < kDimsV / 16; ++i) {
-        chunks[i] = rounded(dim / 16 + i, factor);
-      }
-      of_wave.store(resource(base + dim * 2, bytes), row_bytes, static_cast<int>(p.hdim_v) - dim, chunks);
-    }
+    store_dims<0>(base, factor);
+    if constexpr (kHdimO < kHdimV) store_dims<kHdimO>(base, factor);
   }
 
-  // Chunk 2 * i + half of the row of O.
-  __device__ Dwords4 rounded(int i, float factor) const {
-    Dwords4 chunk;
-    _Pragma("unroll") for (int j = 0; j < 4; ++j) {
-      const float low = o[i / 2][i % 2 * 8 + j * 2] * factor, high = o[i / 2][i % 2 * 8 + j * 2 + 1] * factor;
-      chunk[j] = rounded_to_even<T>(low, high);
+  // Stores kHdimO dims, from the first on.
+  template <int kFirst>
+  __device__ void store_dims(uint8_t* base, float factor) {
+    constexpr int kChunks = kHdimO < kDimsV ? kHdimO / 16 : kDimsV / 16;
+    Dwords4 chunks[kHdimO / 16] = {};
+    _Pragma("unroll") for (int i = 0; i < kChunks; ++i) {
+      constexpr int kBefore = kFirst / 16;
+      _Pragma("unroll") for (int j = 0; j < 4; ++j) {
+        const float low = o[(kBefore + i) / 2][i % 2 * 8 + j * 2] * factor,
+                    high = o[(kBefore + i) / 2][i % 2 * 8 + j * 2 + 1] * factor;
+        chunks[i][j] = rounded_to_even<T>(low, high);
+      }
+      if constexpr (kFewRegisters) chunks[i] = remade(chunks[i]);  // rounded now: O's registers are needed
     }
-    return kFewRegisters ? remade(chunk) : chunk;  // rounded now: O's registers are needed
+    WaveRows<kHdimO>(wave, kFewRegisters ? remade(lane) : lane, place_of_o())
+        .store(resource(base + kFirst * 2, rows_left(kPingpongTileM) * p.o_strides.row), p.o_strides.row,
+               p.hdim_v - kFirst, chunks);
   }
 
   // A wave's, in LDS: where nobody reads any more, and nobody writes zeros for the keys behind the last
   // block, as group 1 still does while group 0 stores O.
   __device__ LdsByte* place_of_o() const {
-    if constexpr (Tiles::kWide) return keys + Tiles::kTilesBytes + wave * WaveRows<Tiles::kHdimO>::kBytes;
+    if constexpr (Tiles::kWide) return keys + Tiles::kTilesBytes + wave * WaveRows<kHdimO>::kBytes;
     const int of_group = wave % 4;
     if constexpr (Tiles::kOHasPlace) {
       constexpr int kBytes = WaveRows<kHdimV>::kBytes;
