@@ -100,7 +100,7 @@ def test_heads_of_xcds(row: Row, heads: int) -> None:
 @st.composite
 def problems(draw: st.DrawFn, scores: bool = True) -> Case:
     features: dict[str, Any] = draw(st.one_of(st.just({}), st.sampled_from(SCORES))) if scores else {}
-    chunks = st.integers(1, 24 if scores and not features else 16)
+    chunks = st.integers(1, 32 if scores and not features else 16)
     orders = [Layout((0, 1, 2)), Layout((0, 2, 1)), Layout((1, 0, 2)), Layout((0, 1, 2), (0, 2, 1, 64), 208)]
     return Case(
         batch=draw(st.integers(1, 3)), seqlen_q=draw(st.integers(1, 600)), seqlen_k=draw(st.integers(1, 500)),
@@ -169,6 +169,7 @@ SHARED = {
     "window": _shared(seqlen_q=1100, seqlen_k=3000, ratio=2, window=(1200, 3)),
     "heads_of_xcds": _shared(seqlen_q=40, ratio=8, hdim=64, hdim_v=40, dtype="float16"),
     "latent": _shared(ratio=2, hdim=192, hdim_v=128, causal=True),
+    "wide": _shared(hdim=256, hdim_v=216, causal=True),
     "order": _shared(batch=2, nhead_k=2, layouts=(*(Layout((0, 2, 1)),) * 3, Layout((1, 0, 2))), lse=False),
 }
 

@@ -14,7 +14,8 @@
 // buffer, of two for K and two for V, was read for the last time one phase before it is overwritten. On
 // gfx942 a wave stores what it loaded into registers a round before (hip/fwd/fwd_pingpong_gfx942.h); on
 // gfx950, and in some kernels of gfx942 for K, loads write LDS, and have the phase to arrive
-// (hip/fwd/fwd_pingpong_gfx950.h).
+// (hip/fwd/fwd_pingpong_gfx950.h). Head dim 256 has phases of 32 keys, and loads of its own on either arch
+// (hip/fwd/fwd_pingpong_gfx942_wide.h, hip/fwd/fwd_pingpong_gfx950_wide.h).
 //
 // S^T = K Q^T and O^T = V^T P^T, by 32x32x8, on gfx950 by 32x32x16, in half the time: what a lane has of S^T,
 // four keys by four of one row, is what the next product takes of P^T, so that P stays where it is. V is
@@ -48,39 +49,12 @@
 #include "args/fwd_pingpong.h"
 #include "common/device.h"
 #include "hip/common/pingpong_parts.h"
+#include "hip/fwd/fwd_pingpong_lds.h"
 #include "hip/fwd/fwd_pingpong_scores.h"
 #include "hip/fwd/fwd_pingpong_softmax.h"
 #include "hip/fwd/fwd_work.h"
-#if defined(__gfx950__)
-#include "hip/fwd/fwd_pingpong_gfx950.h"
-#else
-#include "hip/fwd/fwd_pingpong_gfx942.h"
-#endif
 
 namespace fmha {
-
-inline constexpr int kPingpongWaves = 8;
-inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
-inline constexpr int kPingpongRows = 32;  // of a wave
-inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
-
-// Tiles in LDS. Rows are of 64, 128 or 192 dims: those behind the tile's are zeros that nobody multiplies.
-template <int kDimsQ, int kDimsV>
-struct PingpongTiles {
-  static constexpr int kHdimQ = (kDimsQ + 63) / 64 * 64, kHdimV = (kDimsV + 63) / 64 * 64;
-  static constexpr int kKeys = kPingpongKeys<kHdimQ, kHdimV>;
-  using Keys = KeysInLds<kHdimQ, kKeys>;
-  using Values = ValueTile<kHdimV, kKeys>;
-  static constexpr int kTilesBytes = 2 * (Keys::kBytes + Values::kBytes);
-  // A group's rows of O pass through tiles, or through a place of their own where those are too small.
-  static constexpr int kBytesOfO = kPingpongWaves / 2 * WaveRows<kHdimV>::kBytes;
-  static constexpr bool kOHasPlace = kBytesOfO > Keys::kBytes;
-  static constexpr int kLdsBytes = kTilesBytes + (kOHasPlace ? kBytesOfO : 0);
-  // Q passes through the end, beside the first tile of K.
-  static constexpr int kPlaceOfQ = kLdsBytes - kPingpongWaves * WaveRows<kHdimQ>::kBytes;
-  static_assert(!kOHasPlace || kBytesOfO <= 2 * Keys::kBytes);
-  static_assert(kPlaceOfQ >= Keys::kBytes || WaveRows<kHdimQ>::kBytes == 0);
-};
 
 template <typename T, int kDimsQ, int kDimsV, bool kMask, template <typename> class MoverOf,
           PingpongScore kScore>
@@ -89,7 +63,7 @@ class Pingpong {
   using Mover = MoverOf<Tiles>;
   using Keys = Tiles::Keys;
   using Values = Tiles::Values;
-  static constexpr int kHdimQ = Tiles::kHdimQ, kHdimV = Tiles::kHdimV;
+  static constexpr int kHdimQ = Tiles::kHdimQ, kHdimV = Tiles::kHdimV, kHdimO = Tiles::kHdimO;
   static constexpr int kSteps = kDimsQ / 16;        // of two products each, of S
   static constexpr int kTilesS = Keys::kKeys / 32;  // 1, 2 or 4
   static constexpr int kTilesO = kDimsV / 32;
@@ -97,6 +71,8 @@ class Pingpong {
   // Steps of a phase: pairs of operands, each read kAhead steps ahead.
   static constexpr int kAhead = Mover::kAhead, kRing = kAhead + 1;
   static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
+  // If so, the loop computes lanes' addresses anew each time.
+  static constexpr bool kFewRegisters = Tiles::kWide;
 
  public:
   static constexpr int kTileN = Keys::kKeys;
@@ -114,16 +90,14 @@ class Pingpong {
 
  private:
   __device__ Pingpong(const Params& params, LdsByte* lds)
-      : all(params), p(plain_of(params)), keys(lds), values(lds + 2 * Keys::kBytes) {}
+      : all(params), p(plain_of(params)), keys(lds), values(lds + Tiles::kBuffers * Keys::kBytes) {}
 
   // ---- The beginning.
 
   __device__ void begin() {
     wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
     group = wave / (kPingpongWaves / 2);
-    lane = threadIdx.x % 64;
-    half = lane / 32;
-    row = work.tile * kPingpongTileM + wave * kPingpongRows + lane % 32;
+    find_lane(threadIdx.x % 64);
     const int kv_head = work.head / p.nhead_ratio;
     k = static_cast<const uint8_t*>(p.k) + work.batch * p.k_strides.batch + kv_head * p.k_strides.nhead +
         work.first_k * p.k_strides.row;
@@ -136,6 +110,12 @@ class Pingpong {
     if constexpr (kScore == PingpongScore::kAlibi) alibi.begin(all, work.batch, work.head);
     rows.begin();
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] = Float16{};
+  }
+
+  __device__ void find_lane(int lane_) {
+    lane = lane_;
+    half = lane / 32;
+    row = work.tile * kPingpongTileM + wave * kPingpongRows + lane % 32;
   }
 
   // Blocks in front of `whole_first` and behind `whole_blocks` from there hide some key from some row of the
@@ -182,10 +162,18 @@ class Pingpong {
  public:  // to Mover
   __device__ Resource keys_in_memory(int i) const { return block_of(k, p.k_strides.row, i); }
   __device__ Resource values_in_memory(int i) const { return block_of(v, p.v_strides.row, i); }
-  __device__ LdsByte* key_buffer(int i) const { return keys + (i & 1) * Keys::kBytes; }
-  __device__ LdsByte* value_buffer(int i) const { return values + (i & 1) * Values::kBytes; }
+  // Key `key` of block i: a row that ends with its last dim.
+  __device__ Resource key_in_memory(int i, int key) const {
+    const int at = (work.first_block + i) * kTileN + key;
+    return resource(k + static_cast<uint64_t>(static_cast<uint32_t>(at)) * p.k_strides.row,
+                    at < end_of_keys ? p.hdim_q * 2 : 0);
+  }
+  __device__ LdsByte* key_buffer(int i) const { return keys + buffer(i) * Keys::kBytes; }
+  __device__ LdsByte* value_buffer(int i) const { return values + buffer(i) * Values::kBytes; }
 
  private:
+  __device__ static uint32_t buffer(uint32_t i) { return i % Tiles::kBuffers; }
+
   __device__ void walk() {
     const WaveRows<kHdimQ> of_wave(wave, lane, keys + Tiles::kPlaceOfQ + wave * WaveRows<kHdimQ>::kBytes);
     begin_q(of_wave);
@@ -205,6 +193,7 @@ class Pingpong {
     if constexpr (!Mover::kMovesBetween) mover.move(*this, group);
     mover.wait();
     for (int n = 1; n < work.blocks; ++n) {
+      if constexpr (kFewRegisters) v_read = remade(v_read), k_read = remade(k_read);
       read_first<0>(n);
       pingpong_barrier();
       products(n);
@@ -374,13 +363,14 @@ class Pingpong {
   // ---- The end.
 
   __device__ void end() {
+    if constexpr (kFewRegisters) find_lane(lane_anew());
     const auto [factor, lse] = rows.result();
     const bool stores_lse = half == 0 && row < work.seqlen_q;
     if (work.part >= 0) {
       store_part(factor, lse, stores_lse);
       return;
     }
-    store_o(factor);
+    store_o(kFewRegisters ? remade(factor) : factor);  // O is multiplied there, and not before
     if (p.lse != nullptr && stores_lse) {
       p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] = lse;
     }
@@ -409,22 +399,33 @@ class Pingpong {
     uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
                     work.head * p.o_strides.nhead +
                     (work.first_q + work.tile * kPingpongTileM) * p.o_strides.row;
-    Dwords4 chunks[kHdimV / 16] = {};
-    _Pragma("unroll") for (int i = 0; i < kDimsV / 16; ++i) {
+    store_dims<0>(base, factor);
+    if constexpr (kHdimO < kHdimV) store_dims<kHdimO>(base, factor);
+  }
+
+  // Stores kHdimO dims, from the first on.
+  template <int kFirst>
+  __device__ void store_dims(uint8_t* base, float factor) {
+    constexpr int kChunks = kHdimO < kDimsV ? kHdimO / 16 : kDimsV / 16;
+    Dwords4 chunks[kHdimO / 16] = {};
+    _Pragma("unroll") for (int i = 0; i < kChunks; ++i) {
+      constexpr int kBefore = kFirst / 16;
       _Pragma("unroll") for (int j = 0; j < 4; ++j) {
-        const float low = o[i / 2][i % 2 * 8 + j * 2] * factor,
-                    high = o[i / 2][i % 2 * 8 + j * 2 + 1] * factor;
+        const float low = o[(kBefore + i) / 2][i % 2 * 8 + j * 2] * factor,
+                    high = o[(kBefore + i) / 2][i % 2 * 8 + j * 2 + 1] * factor;
         chunks[i][j] = rounded_to_even<T>(low, high);
       }
+      if constexpr (kFewRegisters) chunks[i] = remade(chunks[i]);  // rounded now: O's registers are needed
     }
-    WaveRows<kHdimV>(wave, lane, place_of_o())
-        .store(resource(base, rows_left(kPingpongTileM) * p.o_strides.row), p.o_strides.row, p.hdim_v,
-               chunks);
+    WaveRows<kHdimO>(wave, kFewRegisters ? remade(lane) : lane, place_of_o())
+        .store(resource(base + kFirst * 2, rows_left(kPingpongTileM) * p.o_strides.row), p.o_strides.row,
+               p.hdim_v - kFirst, chunks);
   }
 
   // A wave's, in LDS: where nobody reads any more, and nobody writes zeros for the keys behind the last
   // block, as group 1 still does while group 0 stores O.
   __device__ LdsByte* place_of_o() const {
+    if constexpr (Tiles::kWide) return keys + Tiles::kTilesBytes + wave * WaveRows<kHdimO>::kBytes;
     const int of_group = wave % 4;
     if constexpr (Tiles::kOHasPlace) {
       constexpr int kBytes = WaveRows<kHdimV>::kBytes;

@@ -11,6 +11,7 @@ namespace fmha {
 // Keys of a tile.
 template <int kHdimQ, int kHdimV>
 inline constexpr int kPingpongKeys = kHdimQ <= 128 ? 8192 / kHdimQ : 32;
+inline constexpr int kPingpongWideBuffers = 2;  // of head dim 256
 
 // V: a row is a dim. Lanes that read have dims like K's keys, and lanes that write dims that differ in bits
 // 2, 3 and 4, or 1, 2 and 3.

@@ -16,7 +16,10 @@ namespace fmha {
 
 // Keys of a tile: two tiles of each, and Q beside the first of K, in 160 KB.
 template <int kHdimQ, int kHdimV>
-inline constexpr int kPingpongKeys = kHdimV <= 128 ? 128 : 64;
+inline constexpr int kPingpongKeys = kHdimV <= 128   ? 128
+                                     : kHdimV <= 192 ? 64
+                                                     : 32;
+inline constexpr int kPingpongWideBuffers = 3;  // of head dim 256
 
 // ds_read_b64_tr_b16: sixteen lanes read four keys by sixteen dims, a lane four dims of a key, and get four
 // keys of a dim each. For 32 lanes that are served at a time four keys lie in different banks.

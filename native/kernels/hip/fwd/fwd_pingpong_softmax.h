@@ -14,19 +14,25 @@
 
 namespace fmha {
 
+// The lane's number, found anew each time: it takes no register until then.
+__device__ inline int lane_anew() {
+  const uint32_t all = remade_scalar(~0U);
+  return __builtin_amdgcn_mbcnt_hi(all, __builtin_amdgcn_mbcnt_lo(all, 0));
+}
+
 // The x of lanes l and l ^ 32, in both of them.
 struct Halves {
   float first, second;
 };
 
-__device__ inline Halves halves(float x) {
+__device__ inline Halves halves(float x, [[maybe_unused]] int lane) {
   const auto bits = __builtin_bit_cast(uint32_t, x);
 #if defined(__gfx950__)
   const auto both = __builtin_amdgcn_permlane32_swap(bits, bits, false, false);
   const uint32_t first = both[0], second = both[1];  // clang casts both[1] itself as if it were both[0]
   return {__builtin_bit_cast(float, first), __builtin_bit_cast(float, second)};
 #else
-  const int other = (threadIdx.x % 64 ^ 32) * 4;
+  const int other = (lane ^ 32) * 4;
   return {x, __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(other, bits))};
 #endif
 }
@@ -67,7 +73,7 @@ class Softmax {
   }
 
   __device__ Result result() const {
-    const Halves of_halves = halves(sum);
+    const Halves of_halves = halves(sum, own_lane());
     const float all = of_halves.first + of_halves.second;
     constexpr float kLn2 = 0.693147180559945309F;
     if (all == 0) return {0, -__builtin_inff()};
@@ -112,8 +118,13 @@ class Softmax {
 
   // The largest of x in both halves of the row, and of `least`.
   __device__ static float highest(float x, float least) {
-    const Halves of_halves = halves(x);
+    const Halves of_halves = halves(x, own_lane());
     return largest(of_halves.first, of_halves.second, least);
+  }
+
+  __device__ static int own_lane() {
+    if constexpr (kTilesO > 6) return lane_anew();
+    return threadIdx.x % 64;
   }
 
   __device__ static bool any_lane(bool x) { return __builtin_amdgcn_ballot_w64(x) != 0; }

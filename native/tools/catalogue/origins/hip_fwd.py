@@ -9,7 +9,7 @@ from typing import Any
 from family import check_keys, check_known
 from family_fwd import FwdRow, Origin
 
-_HDIMS = (64, 96, 128, 192)
+_HDIMS = (64, 96, 128, 192, 256)
 _ARCHS = ("gfx942", "gfx950")
 
 
@@ -36,6 +36,8 @@ class HipFwdTile:
     @property
     def tile_n_of_gfx950(self) -> int:
         """Keys of a step, of gfx950: the tiles fill 160 KB, and registers have a row's products with them."""
+        if self.hdim_v > 192:
+            return 32
         return 128 if self.hdim_v <= 128 else 64
 
 
@@ -71,7 +73,7 @@ class HipFwd(Origin):
     def line(self, row: FwdRow, tile: HipFwdTile) -> str:
         """Return the line that native/kernels/hip/fwd/fwd_pingpong.h makes a kernel of."""
         type_name, mask = row.dtype.capitalize(), str(row.mask).lower()
-        mover = "DmaMover" if tile.k_dma else "Mover"
+        mover = "DmaMover" if tile.k_dma else "WideMover" if tile.hdim_v > 192 else "Mover"
         score = "kAlibi" if row.bias == "alibi" else "kSoftcap" if row.softcap else "kPlain"
         what = f"{type_name}, {tile.hdim_q}, {tile.hdim_v}, {mask}, {mover}, {score}"
         return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {what})"
