@@ -59,33 +59,32 @@
 
 namespace fmha {
 
-inline constexpr int kPingpongWaves = 8;
-inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
 inline constexpr int kPingpongRows = 32;  // of a wave
-inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
 
 // Tiles in LDS. Rows are of 64, 128 or 192 dims: those behind the tile's are zeros that nobody multiplies.
-template <int kDimsQ, int kDimsV>
+template <int kDimsQ, int kDimsV, int kTileWaves>
 struct PingpongTiles {
+  static constexpr int kWaves = kTileWaves;
   static constexpr int kHdimQ = (kDimsQ + 63) / 64 * 64, kHdimV = (kDimsV + 63) / 64 * 64;
-  static constexpr int kKeys = kPingpongKeys<kHdimQ, kHdimV>;
+  static constexpr int kKeys = kPingpongKeys<kHdimQ, kHdimV> * kWaves / 8 < 32 ? 32 : kPingpongKeys<kHdimQ, kHdimV> * kWaves / 8;
   using Keys = KeysInLds<kHdimQ, kKeys>;
   using Values = ValueTile<kHdimV, kKeys>;
-  static constexpr int kTilesBytes = 2 * (Keys::kBytes + Values::kBytes);
+  static constexpr int kBuffers = kWaves == 2 ? 1 : 2;
+  static constexpr int kTilesBytes = kBuffers * (Keys::kBytes + Values::kBytes);
   // A group's rows of O pass through tiles, or through a place of their own where those are too small.
-  static constexpr int kBytesOfO = kPingpongWaves / 2 * WaveRows<kHdimV>::kBytes;
+  static constexpr int kBytesOfO = kWaves / 2 * WaveRows<kHdimV>::kBytes;
   static constexpr bool kOHasPlace = kBytesOfO > Keys::kBytes;
   static constexpr int kLdsBytes = kTilesBytes + (kOHasPlace ? kBytesOfO : 0);
   // Q passes through the end, beside the first tile of K.
-  static constexpr int kPlaceOfQ = kLdsBytes - kPingpongWaves * WaveRows<kHdimQ>::kBytes;
+  static constexpr int kPlaceOfQ = kLdsBytes - kWaves * WaveRows<kHdimQ>::kBytes;
   static_assert(!kOHasPlace || kBytesOfO <= 2 * Keys::kBytes);
   static_assert(kPlaceOfQ >= Keys::kBytes || WaveRows<kHdimQ>::kBytes == 0);
 };
 
 template <typename T, int kDimsQ, int kDimsV, bool kMask, template <typename> class MoverOf,
-          PingpongScore kScore>
+          PingpongScore kScore, int kWaves>
 class Pingpong {
-  using Tiles = PingpongTiles<kDimsQ, kDimsV>;
+  using Tiles = PingpongTiles<kDimsQ, kDimsV, kWaves>;
   using Mover = MoverOf<Tiles>;
   using Keys = Tiles::Keys;
   using Values = Tiles::Values;
@@ -99,6 +98,7 @@ class Pingpong {
   static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
 
  public:
+  static constexpr int kTileM = kWaves * kPingpongRows;
   static constexpr int kTileN = Keys::kKeys;
   using Params = PingpongParamsOf<kScore>::Type;
 
@@ -108,22 +108,25 @@ class Pingpong {
                (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
     if (!d.work.find(d.p, kTileN, kMask)) return;
     d.begin();
-    if (d.work.blocks > 0) d.walk();
+    if (d.work.blocks > 0) {
+      if constexpr (kWaves == 2) d.walk_in_step();
+      else d.walk();
+    }
     d.end();
   }
 
  private:
   __device__ Pingpong(const Params& params, LdsByte* lds)
-      : all(params), p(plain_of(params)), keys(lds), values(lds + 2 * Keys::kBytes) {}
+      : all(params), p(plain_of(params)), keys(lds), values(lds + Tiles::kBuffers * Keys::kBytes) {}
 
   // ---- The beginning.
 
   __device__ void begin() {
     wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
-    group = wave / (kPingpongWaves / 2);
+    group = wave / (kWaves / 2);
     lane = threadIdx.x % 64;
     half = lane / 32;
-    row = work.tile * kPingpongTileM + wave * kPingpongRows + lane % 32;
+    row = work.tile * kTileM + wave * kPingpongRows + lane % 32;
     const int kv_head = work.head / p.nhead_ratio;
     k = static_cast<const uint8_t*>(p.k) + work.batch * p.k_strides.batch + kv_head * p.k_strides.nhead +
         work.first_k * p.k_strides.row;
@@ -141,7 +144,7 @@ class Pingpong {
   // Blocks in front of `whole_first` and behind `whole_blocks` from there hide some key from some row of the
   // wave.
   __device__ void find_edges() {
-    const int first_row = work.tile * kPingpongTileM + wave * kPingpongRows;
+    const int first_row = work.tile * kTileM + wave * kPingpongRows;
     int whole_end = work.seqlen_k / kTileN;
     whole_first = 0;
     if constexpr (kMask) {
@@ -159,13 +162,13 @@ class Pingpong {
   __device__ void begin_q(const WaveRows<kHdimQ>& of_wave) {
     const uint8_t* base = static_cast<const uint8_t*>(p.q) + work.batch * p.q_strides.batch +
                           work.head * p.q_strides.nhead +
-                          (work.first_q + work.tile * kPingpongTileM) * p.q_strides.row;
-    of_wave.begin_load(resource(base, rows_left(kPingpongTileM) * p.q_strides.row), p.q_strides.row, p.hdim_q,
+                          (work.first_q + work.tile * kTileM) * p.q_strides.row;
+    of_wave.begin_load(resource(base, rows_left(kTileM) * p.q_strides.row), p.q_strides.row, p.hdim_q,
                        q);
   }
 
   __device__ int rows_left(int most) const {
-    const int left = work.seqlen_q - work.tile * kPingpongTileM;
+    const int left = work.seqlen_q - work.tile * kTileM;
     return left < most ? left : most;
   }
 
@@ -182,8 +185,8 @@ class Pingpong {
  public:  // to Mover
   __device__ Resource keys_in_memory(int i) const { return block_of(k, p.k_strides.row, i); }
   __device__ Resource values_in_memory(int i) const { return block_of(v, p.v_strides.row, i); }
-  __device__ LdsByte* key_buffer(int i) const { return keys + (i & 1) * Keys::kBytes; }
-  __device__ LdsByte* value_buffer(int i) const { return values + (i & 1) * Values::kBytes; }
+  __device__ LdsByte* key_buffer(int i) const { return keys + (i & (Tiles::kBuffers - 1)) * Keys::kBytes; }
+  __device__ LdsByte* value_buffer(int i) const { return values + (i & (Tiles::kBuffers - 1)) * Values::kBytes; }
 
  private:
   __device__ void walk() {
@@ -215,6 +218,23 @@ class Pingpong {
     // Group 1 is one phase behind: its last barrier is that of group 0's last softmax.
     if (group == 0) pingpong_barrier();
     values_only(work.blocks);
+  }
+
+  __device__ void walk_in_step() {
+    const WaveRows<kHdimQ> of_wave(wave, lane, keys);
+    mover.load_block(*this, 0);
+    begin_q(of_wave);
+    for (int n = 0; n < work.blocks; ++n) {
+      if (n > 0) pingpong_barrier();
+      mover.store_block(*this);
+      if (n + 1 < work.blocks) mover.load_block(*this, n + 1);
+      pingpong_barrier();
+      scores_only(n);
+      const auto scores = shape(work.first_block + n);
+      hide(work.first_block + n);
+      rows.run(s, scores, probabilities, o, [](int) {});
+      values_only(n + 1);
+    }
   }
 
   // ---- The phase of products. Its operands are read in pairs, those of V first: the half of V that group 1
@@ -339,7 +359,7 @@ class Pingpong {
   __device__ auto shape(int block) {
     if constexpr (kScore == PingpongScore::kAlibi) {
       const int first = block * kTileN,
-                own = work.diagonal + work.tile * kPingpongTileM + wave * kPingpongRows;
+                own = work.diagonal + work.tile * kTileM + wave * kPingpongRows;
       return alibi.shape(s, p.scale, first, own, row + work.diagonal - first - half * 8);
     } else if constexpr (kScore == PingpongScore::kSoftcap) {
       return cap_scores(s, all.cap);
@@ -388,10 +408,10 @@ class Pingpong {
 
   // Stores O of a part of the keys: as float32, for the kernel that merges parts (hip/decode/merge.h).
   __device__ void store_part(float factor, float lse, bool stores_lse) {
-    const int first = (work.tile - p.parts.first_tile) * kPingpongTileM;
+    const int first = (work.tile - p.parts.first_tile) * kTileM;
     const int64_t at = (work.part * p.parts.heads + work.head_of_batch) * p.parts.rows + first;
     const uint32_t row_bytes = p.hdim_v * sizeof(float);
-    const Resource to = resource(p.parts.o + at * p.hdim_v, rows_left(kPingpongTileM) * row_bytes);
+    const Resource to = resource(p.parts.o + at * p.hdim_v, rows_left(kTileM) * row_bytes);
     const uint32_t begin = (wave * kPingpongRows + lane % 32) * row_bytes;
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
       _Pragma("unroll") for (int i = 0; i < 16; i += 4) {
@@ -408,7 +428,7 @@ class Pingpong {
   __device__ void store_o(float factor) {
     uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
                     work.head * p.o_strides.nhead +
-                    (work.first_q + work.tile * kPingpongTileM) * p.o_strides.row;
+                    (work.first_q + work.tile * kTileM) * p.o_strides.row;
     Dwords4 chunks[kHdimV / 16] = {};
     _Pragma("unroll") for (int i = 0; i < kDimsV / 16; ++i) {
       _Pragma("unroll") for (int j = 0; j < 4; ++j) {
@@ -418,14 +438,14 @@ class Pingpong {
       }
     }
     WaveRows<kHdimV>(wave, lane, place_of_o())
-        .store(resource(base, rows_left(kPingpongTileM) * p.o_strides.row), p.o_strides.row, p.hdim_v,
+        .store(resource(base, rows_left(kTileM) * p.o_strides.row), p.o_strides.row, p.hdim_v,
                chunks);
   }
 
   // A wave's, in LDS: where nobody reads any more, and nobody writes zeros for the keys behind the last
   // block, as group 1 still does while group 0 stores O.
   __device__ LdsByte* place_of_o() const {
-    const int of_group = wave % 4;
+    const int of_group = wave % (kWaves / 2);
     if constexpr (Tiles::kOHasPlace) {
       constexpr int kBytes = WaveRows<kHdimV>::kBytes;
       if (group == 0) return keys + Tiles::kTilesBytes + of_group * kBytes;
@@ -441,7 +461,7 @@ class Pingpong {
   const PingpongParams& p;
   LdsByte* keys;
   LdsByte* values;
-  FwdWork<kPingpongTileM, true> work;
+  FwdWork<kTileM, true> work;
   const uint8_t* k;  // of this workgroup's head and sequence
   const uint8_t* v;
   int wave, group, lane, half, row;
@@ -465,12 +485,16 @@ struct PingpongFacts {
 }  // namespace fmha
 
 // FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dims of the tile, mask, mover, score): a kernel and its facts.
-#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim_q, hdim_v, mask, mover, score)                     \
-  using entry##_type =                                                                                \
-      fmha::Pingpong<fmha::type, hdim_q, hdim_v, mask, fmha::mover, fmha::PingpongScore::score>;      \
+#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim_q, hdim_v, mask, mover, score) \
+  FMHA_FWD_PINGPONG_WAVES(entry, type, hdim_q, hdim_v, mask, mover, score, 8)
+
+// The same of so many waves, 32 rows each.
+#define FMHA_FWD_PINGPONG_WAVES(entry, type, hdim_q, hdim_v, mask, mover, score, waves)               \
+  using entry##_type = fmha::Pingpong<fmha::type, hdim_q, hdim_v, mask, fmha::mover,                  \
+                                      fmha::PingpongScore::score, waves>;                             \
   extern "C" __device__ __attribute__((used, visibility("protected")))                                \
   const fmha::PingpongFacts entry##_facts = {                                                         \
-      fmha::kPingpongTileM, entry##_type::kTileN, hdim_v, hdim_q, fmha::kPingpongBlock, 1};           \
-  extern "C" __global__ __launch_bounds__(fmha::kPingpongBlock, 2) void entry(entry##_type::Params) { \
+      entry##_type::kTileM, entry##_type::kTileN, hdim_v, hdim_q, 64 * (waves), 8 / (waves)};         \
+  extern "C" __global__ __launch_bounds__(64 * (waves), (waves) == 2 && (hdim_q) <= 64 ? 4 : 2) void entry(entry##_type::Params) {         \
     entry##_type::run();                                                                              \
   }

@@ -39,9 +39,9 @@ struct ValueTile {
 };
 
 // A wave's part of each tile of K, an eighth: it waits in registers between its load and its store.
-template <typename Keys>
+template <typename Keys, int kWaves>
 class KeysByRegister {
-  static constexpr int kBytes = Keys::kBytes / 512;  // of a lane
+  static constexpr int kBytes = Keys::kBytes / (64 * kWaves);  // of a lane
   static constexpr int kUnit = kBytes % 16 == 0 ? 16 : 8, kUnits = kBytes / kUnit;
   static constexpr int kUnitsOfRow = Keys::kRowBytes / kUnit;
   using Unit = __attribute__((ext_vector_type(kUnit / 4))) uint32_t;
@@ -50,7 +50,7 @@ class KeysByRegister {
   __device__ void begin(int wave, int lane, uint32_t row_bytes, int hdim) {
     _Pragma("unroll") for (int i = 0; i < kUnits; ++i) {
       const int unit = i * 64 + lane, at = unit % kUnitsOfRow * kUnit;
-      const int key = wave * (Keys::kKeys / 8) + unit / kUnitsOfRow;
+      const int key = wave * (Keys::kKeys / kWaves) + unit / kUnitsOfRow;
       from[i] = at < 2 * hdim ? key * row_bytes + at : kNowhere;
       to[i] = Keys::place(key, at / kChunk) + at % kChunk;
     }
@@ -90,14 +90,14 @@ class KeysByRegister {
 // The same by DMA: loads write LDS. The 64 lanes of a load fill 256 bytes in their order, so that a lane
 // exchanges chunks by its address in memory. The clock of the software device finds it no faster
 // (docs/kernels/fwd_pingpong.md).
-template <typename Keys>
+template <typename Keys, int kWaves>
 class KeysByDma {
   static constexpr int kLaneBytes = 4, kLanesOfChunk = kChunk / kLaneBytes, kLoadBytes = 64 * kLaneBytes;
-  static constexpr int kLoads = Keys::kBytes / (8 * kLoadBytes), kKeysAtOnce = kLoadBytes / Keys::kRowBytes;
+  static constexpr int kLoads = Keys::kBytes / (kWaves * kLoadBytes), kKeysAtOnce = kLoadBytes / Keys::kRowBytes;
 
  public:
   __device__ void begin(int wave, int lane, uint32_t row_bytes, int hdim) {
-    const int first_key = wave * (Keys::kKeys / 8), place = lane / kLanesOfChunk % Keys::kChunks;
+    const int first_key = wave * (Keys::kKeys / kWaves), place = lane / kLanesOfChunk % Keys::kChunks;
     _Pragma("unroll") for (int i = 0; i < kLoads; ++i) {
       const int key = first_key + i * kKeysAtOnce + lane / (kLanesOfChunk * Keys::kChunks);
       const int chunk = Keys::exchange(key, place);
@@ -138,17 +138,18 @@ class KeysByDma {
 };
 
 // A wave's part of each tile of K and V: an eighth. V waits in registers.
-template <typename Tiles, template <typename> class KeyMover = KeysByRegister>
+template <typename Tiles, template <typename, int> class KeyMover = KeysByRegister>
 class Mover {
-  using Keys = KeyMover<typename Tiles::Keys>;
+  static constexpr int kWaves = Tiles::kWaves, kWavesOfGroup = kWaves / 2;
+  using Keys = KeyMover<typename Tiles::Keys, kWaves>;
   using Values = Tiles::Values;
   // A lane has four keys by so many dims; pairs of lanes have eight keys. Each group has half of the keys,
   // and perhaps waves without any.
-  static constexpr int kDims = Tiles::kKeys * Tiles::kHdimV / 512 >= 12 ? 4 : 2;
+  static constexpr int kDims = Tiles::kKeys * Tiles::kHdimV / (64 * kWaves) >= 32 ? 8 : Tiles::kKeys * Tiles::kHdimV / (64 * kWaves) >= 12 ? 4 : 2;
   static constexpr int kPairsOfRow = Tiles::kHdimV / kDims;
   static constexpr int kPairs = kPairsOfRow * Tiles::kKeys / 16,
                        kWavesWithValues = kPairs / 32;  // of a group
-  static_assert(kPairs % 32 == 0 && kWavesWithValues <= 4);
+  static_assert(kPairs % 32 == 0 && kWavesWithValues <= kWavesOfGroup);
   using Some = __attribute__((ext_vector_type(kDims / 2))) uint32_t;
 
  public:
@@ -160,9 +161,9 @@ class Mover {
 
   __device__ void begin(int wave, int lane, uint32_t k_row, uint32_t v_row, int hdim_q, int hdim_v) {
     keys.begin(wave, lane, k_row, hdim_q);
-    const int half = lane & 1, pair = wave / 4 * kPairs + wave % 4 * 32 + lane / 2;
+    const int half = lane & 1, pair = wave / kWavesOfGroup * kPairs + wave % kWavesOfGroup * 32 + lane / 2;
     const int dim = pair % kPairsOfRow * kDims, octet = pair / kPairsOfRow;
-    has_values = kWavesWithValues == 4 || wave % 4 < kWavesWithValues;
+    has_values = kWavesWithValues == kWavesOfGroup || wave % kWavesOfGroup < kWavesWithValues;
     v_from = dim < hdim_v ? (octet * 8 + half * 4) * v_row + dim * 2 : kNowhere;
     v_step = v_row;
     _Pragma("unroll") for (int i = 0; i < kDims; ++i) v_to[i] = Values::place(dim + i, octet) + half * 8;
@@ -181,6 +182,17 @@ class Mover {
     store_values(tiles.value_buffer(n));
     keys.load(tiles, n);
     load_values(tiles.values_in_memory(n + 1));
+  }
+  // In step: a block's K and V on their way, and to LDS.
+  template <typename Owner>
+  __device__ void load_block(const Owner& tiles, int n) {
+    keys.load(tiles, n - 2);
+    load_values(tiles.values_in_memory(n));
+  }
+  template <typename Owner>
+  __device__ void store_block(const Owner& tiles) const {
+    keys.store(tiles, -1);
+    store_values(tiles.value_buffer(0));
   }
   // Until what loads write to LDS is there.
   __device__ static void wait() { Keys::wait(); }
