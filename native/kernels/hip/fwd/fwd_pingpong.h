@@ -60,6 +60,11 @@
 namespace fmha {
 
 inline constexpr int kPingpongRows = 32;  // of a wave
+#if defined(__gfx950__)
+inline constexpr bool kDmaArch = true;
+#else
+inline constexpr bool kDmaArch = false;
+#endif
 
 // Tiles in LDS. Rows are of 64, 128 or 192 dims: those behind the tile's are zeros that nobody multiplies.
 template <int kDimsQ, int kDimsV, int kTileWaves>
@@ -69,7 +74,7 @@ struct PingpongTiles {
   static constexpr int kKeys = kPingpongKeys<kHdimQ, kHdimV> * kWaves / 8 < 32 ? 32 : kPingpongKeys<kHdimQ, kHdimV> * kWaves / 8;
   using Keys = KeysInLds<kHdimQ, kKeys>;
   using Values = ValueTile<kHdimV, kKeys>;
-  static constexpr int kBuffers = kWaves == 2 ? 1 : 2;
+  static constexpr int kBuffers = kWaves == 2 && !kDmaArch ? 1 : 2;
   static constexpr int kTilesBytes = kBuffers * (Keys::kBytes + Values::kBytes);
   // A group's rows of O pass through tiles, or through a place of their own where those are too small.
   static constexpr int kBytesOfO = kWaves / 2 * WaveRows<kHdimV>::kBytes;
@@ -220,8 +225,27 @@ class Pingpong {
     values_only(work.blocks);
   }
 
+  // Both waves at the same part of a block: other workgroups of the unit are at others.
   __device__ void walk_in_step() {
-    const WaveRows<kHdimQ> of_wave(wave, lane, keys);
+    const WaveRows<kHdimQ> of_wave(wave, lane, keys + Tiles::kPlaceOfQ + wave * WaveRows<kHdimQ>::kBytes);
+#if defined(__gfx950__)
+    begin_q(of_wave);
+    mover.first(*this);
+    of_wave.end_load(q);
+    pingpong_barrier();
+    mover.load_values_of(*this, 0);
+    mover.wait();
+    pingpong_barrier();
+    for (int n = 0; n < work.blocks; ++n) {
+      if (n + 1 < work.blocks) {
+        mover.load_keys_of(*this, n + 1);
+        mover.load_values_of(*this, n + 1);
+      }
+      do_block(n);
+      mover.wait();
+      pingpong_barrier();
+    }
+#else
     mover.load_block(*this, 0);
     begin_q(of_wave);
     for (int n = 0; n < work.blocks; ++n) {
@@ -229,12 +253,26 @@ class Pingpong {
       mover.store_block(*this);
       if (n + 1 < work.blocks) mover.load_block(*this, n + 1);
       pingpong_barrier();
-      scores_only(n);
-      const auto scores = shape(work.first_block + n);
-      hide(work.first_block + n);
-      rows.run(s, scores, probabilities, o, [](int) {});
-      values_only(n + 1);
+      do_block(n);
     }
+#endif
+  }
+
+  __device__ void do_block(int n) {
+    if (is_hidden(work.first_block + n)) return;
+    scores_only(n);
+    const auto scores = shape(work.first_block + n);
+    hide(work.first_block + n);
+    rows.run(s, scores, probabilities, o, [](int) {});
+    values_only(n + 1);
+  }
+
+  // True: no row of the wave sees a key of the block.
+  __device__ bool is_hidden(int block) const {
+    if constexpr (!kMask) return false;
+    const int first_row = work.tile * kTileM + wave * kPingpongRows;
+    return work.window(p).last(first_row + kPingpongRows - 1) < block * kTileN ||
+           work.window(p).first(first_row) >= (block + 1) * kTileN;
   }
 
   // ---- The phase of products. Its operands are read in pairs, those of V first: the half of V that group 1

@@ -53,9 +53,9 @@ template <typename Tiles>
 class Mover {
   using Keys = Tiles::Keys;
   using Values = Tiles::Values;
-  static constexpr int kLoadBytes = 64 * kChunk;
-  static constexpr int kLoadsOfKeys = Keys::kBytes / (8 * kLoadBytes),
-                       kLoadsOfValues = Values::kBytes / (8 * kLoadBytes);
+  static constexpr int kLoadBytes = 64 * kChunk, kWaves = Tiles::kWaves, kWavesOfGroup = kWaves / 2;
+  static constexpr int kLoadsOfKeys = Keys::kBytes / (kWaves * kLoadBytes),
+                       kLoadsOfValues = Values::kBytes / (kWaves * kLoadBytes);
 
  public:
   // One by one, between parts of the softmax: L1 takes 16 cycles for each, and four waves ask at a time. They
@@ -65,8 +65,8 @@ class Mover {
   static constexpr int kAhead = 2;
 
   __device__ void begin(int wave, int lane, uint32_t k_row, uint32_t v_row, int hdim_q, int hdim_v) {
-    group = wave / 4;
-    of_group = wave % 4;
+    group = wave / kWavesOfGroup;
+    of_group = wave % kWavesOfGroup;
     find_rows<Keys>(lane, k_row, hdim_q, k_from);
     find_rows<Values>(lane, v_row, hdim_v, v_from);
   }
@@ -90,6 +90,15 @@ class Mover {
       load_values(tiles, n, i - kLoadsOfKeys);
     }
   }
+  // In step: a block's K and V, to the buffers that the block before does not have.
+  template <typename Owner>
+  __device__ void load_keys_of(const Owner& tiles, int n) const {
+    _Pragma("unroll") for (int i = 0; i < kLoadsOfKeys; ++i) load_keys(tiles, n, i);
+  }
+  template <typename Owner>
+  __device__ void load_values_of(const Owner& tiles, int n) const {
+    _Pragma("unroll") for (int i = 0; i < kLoadsOfValues; ++i) load_values(tiles, n, i);
+  }
   // Until what was loaded is in LDS.
   __device__ static void wait() { wait_for_loads<0>(); }
 
@@ -97,7 +106,7 @@ class Mover {
   // The place that a wave's i-th load of a tile writes.
   template <typename Tile>
   __device__ int place(int i) const {
-    return group * (Tile::kBytes / 2) + (of_group + i * 4) * kLoadBytes;
+    return group * (Tile::kBytes / 2) + (of_group + i * kWavesOfGroup) * kLoadBytes;
   }
   // The place that each lane loads from.
   template <typename Tile, int kLoads>
