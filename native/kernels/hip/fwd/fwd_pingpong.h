@@ -27,6 +27,9 @@
 // 2^28 of them a float32 (hip/fwd/fwd_pingpong_softmax.h). P is rounded to nearest: bf16 by adding half a
 // unit and cutting off, halves up, or on gfx950, which has a conversion, to even.
 //
+// Workgroups of two waves, 64 rows, are for windows. Both waves are at the same part of a block of 32 keys,
+// and the SIMDs have waves of other workgroups beside: up to eight workgroups of a unit at head dim 64.
+//
 // Where the last round of workgroups would leave compute units idle, the keys of the last row tiles are
 // divided among workgroups, which leave O and LSE of their part, float32, to the kernel that merges them
 // (host/select/fwd_split.h decides).
@@ -48,43 +51,12 @@
 #include "args/fwd_pingpong.h"
 #include "common/device.h"
 #include "hip/common/pingpong_parts.h"
+#include "hip/fwd/fwd_pingpong_lds.h"
 #include "hip/fwd/fwd_pingpong_scores.h"
 #include "hip/fwd/fwd_pingpong_softmax.h"
 #include "hip/fwd/fwd_work.h"
-#if defined(__gfx950__)
-#include "hip/fwd/fwd_pingpong_gfx950.h"
-#else
-#include "hip/fwd/fwd_pingpong_gfx942.h"
-#endif
 
 namespace fmha {
-
-inline constexpr int kPingpongRows = 32;  // of a wave
-#if defined(__gfx950__)
-inline constexpr bool kDmaArch = true;
-#else
-inline constexpr bool kDmaArch = false;
-#endif
-
-// Tiles in LDS. Rows are of 64, 128 or 192 dims: those behind the tile's are zeros that nobody multiplies.
-template <int kDimsQ, int kDimsV, int kTileWaves>
-struct PingpongTiles {
-  static constexpr int kWaves = kTileWaves;
-  static constexpr int kHdimQ = (kDimsQ + 63) / 64 * 64, kHdimV = (kDimsV + 63) / 64 * 64;
-  static constexpr int kKeys = kPingpongKeys<kHdimQ, kHdimV> * kWaves / 8 < 32 ? 32 : kPingpongKeys<kHdimQ, kHdimV> * kWaves / 8;
-  using Keys = KeysInLds<kHdimQ, kKeys>;
-  using Values = ValueTile<kHdimV, kKeys>;
-  static constexpr int kBuffers = kWaves == 2 && !kDmaArch ? 1 : 2;
-  static constexpr int kTilesBytes = kBuffers * (Keys::kBytes + Values::kBytes);
-  // A group's rows of O pass through tiles, or through a place of their own where those are too small.
-  static constexpr int kBytesOfO = kWaves / 2 * WaveRows<kHdimV>::kBytes;
-  static constexpr bool kOHasPlace = kBytesOfO > Keys::kBytes;
-  static constexpr int kLdsBytes = kTilesBytes + (kOHasPlace ? kBytesOfO : 0);
-  // Q passes through the end, beside the first tile of K.
-  static constexpr int kPlaceOfQ = kLdsBytes - kWaves * WaveRows<kHdimQ>::kBytes;
-  static_assert(!kOHasPlace || kBytesOfO <= 2 * Keys::kBytes);
-  static_assert(kPlaceOfQ >= Keys::kBytes || WaveRows<kHdimQ>::kBytes == 0);
-};
 
 template <typename T, int kDimsQ, int kDimsV, bool kMask, template <typename> class MoverOf,
           PingpongScore kScore, int kWaves>
@@ -104,6 +76,8 @@ class Pingpong {
 
  public:
   static constexpr int kTileM = kWaves * kPingpongRows;
+  static constexpr int kWavesOfSimd = Tiles::kInStep && kHdimQ <= 64 ? 4 : 2;
+  static constexpr int kWorkgroups = 4 * kWavesOfSimd / kWaves;  // of a compute unit
   static constexpr int kTileN = Keys::kKeys;
   using Params = PingpongParamsOf<kScore>::Type;
 
@@ -114,8 +88,8 @@ class Pingpong {
     if (!d.work.find(d.p, kTileN, kMask)) return;
     d.begin();
     if (d.work.blocks > 0) {
-      if constexpr (kWaves == 2) d.walk_in_step();
-      else d.walk();
+      if constexpr (Tiles::kInStep) d.walk_in_step();
+      if constexpr (!Tiles::kInStep) d.walk();
     }
     d.end();
   }
@@ -168,8 +142,7 @@ class Pingpong {
     const uint8_t* base = static_cast<const uint8_t*>(p.q) + work.batch * p.q_strides.batch +
                           work.head * p.q_strides.nhead +
                           (work.first_q + work.tile * kTileM) * p.q_strides.row;
-    of_wave.begin_load(resource(base, rows_left(kTileM) * p.q_strides.row), p.q_strides.row, p.hdim_q,
-                       q);
+    of_wave.begin_load(resource(base, rows_left(kTileM) * p.q_strides.row), p.q_strides.row, p.hdim_q, q);
   }
 
   __device__ int rows_left(int most) const {
@@ -191,7 +164,9 @@ class Pingpong {
   __device__ Resource keys_in_memory(int i) const { return block_of(k, p.k_strides.row, i); }
   __device__ Resource values_in_memory(int i) const { return block_of(v, p.v_strides.row, i); }
   __device__ LdsByte* key_buffer(int i) const { return keys + (i & (Tiles::kBuffers - 1)) * Keys::kBytes; }
-  __device__ LdsByte* value_buffer(int i) const { return values + (i & (Tiles::kBuffers - 1)) * Values::kBytes; }
+  __device__ LdsByte* value_buffer(int i) const {
+    return values + (i & (Tiles::kBuffers - 1)) * Values::kBytes;
+  }
 
  private:
   __device__ void walk() {
@@ -225,37 +200,11 @@ class Pingpong {
     values_only(work.blocks);
   }
 
-  // Both waves at the same part of a block: other workgroups of the unit are at others.
   __device__ void walk_in_step() {
     const WaveRows<kHdimQ> of_wave(wave, lane, keys + Tiles::kPlaceOfQ + wave * WaveRows<kHdimQ>::kBytes);
-#if defined(__gfx950__)
-    begin_q(of_wave);
-    mover.first(*this);
-    of_wave.end_load(q);
-    pingpong_barrier();
-    mover.load_values_of(*this, 0);
-    mover.wait();
-    pingpong_barrier();
-    for (int n = 0; n < work.blocks; ++n) {
-      if (n + 1 < work.blocks) {
-        mover.load_keys_of(*this, n + 1);
-        mover.load_values_of(*this, n + 1);
-      }
-      do_block(n);
-      mover.wait();
-      pingpong_barrier();
-    }
-#else
-    mover.load_block(*this, 0);
-    begin_q(of_wave);
-    for (int n = 0; n < work.blocks; ++n) {
-      if (n > 0) pingpong_barrier();
-      mover.store_block(*this);
-      if (n + 1 < work.blocks) mover.load_block(*this, n + 1);
-      pingpong_barrier();
-      do_block(n);
-    }
-#endif
+    mover.walk_in_step(
+        *this, work.blocks, [&] { begin_q(of_wave); }, [&] { of_wave.end_load(q); },
+        [&](int n) { do_block(n); });
   }
 
   __device__ void do_block(int n) {
@@ -396,8 +345,7 @@ class Pingpong {
   // Tells what the products of a block are as scores, some of which are changed.
   __device__ auto shape(int block) {
     if constexpr (kScore == PingpongScore::kAlibi) {
-      const int first = block * kTileN,
-                own = work.diagonal + work.tile * kTileM + wave * kPingpongRows;
+      const int first = block * kTileN, own = work.diagonal + work.tile * kTileM + wave * kPingpongRows;
       return alibi.shape(s, p.scale, first, own, row + work.diagonal - first - half * 8);
     } else if constexpr (kScore == PingpongScore::kSoftcap) {
       return cap_scores(s, all.cap);
@@ -465,8 +413,7 @@ class Pingpong {
 
   __device__ void store_o(float factor) {
     uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
-                    work.head * p.o_strides.nhead +
-                    (work.first_q + work.tile * kTileM) * p.o_strides.row;
+                    work.head * p.o_strides.nhead + (work.first_q + work.tile * kTileM) * p.o_strides.row;
     Dwords4 chunks[kHdimV / 16] = {};
     _Pragma("unroll") for (int i = 0; i < kDimsV / 16; ++i) {
       _Pragma("unroll") for (int j = 0; j < 4; ++j) {
@@ -476,8 +423,7 @@ class Pingpong {
       }
     }
     WaveRows<kHdimV>(wave, lane, place_of_o())
-        .store(resource(base, rows_left(kTileM) * p.o_strides.row), p.o_strides.row, p.hdim_v,
-               chunks);
+        .store(resource(base, rows_left(kTileM) * p.o_strides.row), p.o_strides.row, p.hdim_v, chunks);
   }
 
   // A wave's, in LDS: where nobody reads any more, and nobody writes zeros for the keys behind the last
@@ -522,17 +468,15 @@ struct PingpongFacts {
 
 }  // namespace fmha
 
-// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dims of the tile, mask, mover, score): a kernel and its facts.
-#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim_q, hdim_v, mask, mover, score) \
-  FMHA_FWD_PINGPONG_WAVES(entry, type, hdim_q, hdim_v, mask, mover, score, 8)
-
-// The same of so many waves, 32 rows each.
-#define FMHA_FWD_PINGPONG_WAVES(entry, type, hdim_q, hdim_v, mask, mover, score, waves)               \
-  using entry##_type = fmha::Pingpong<fmha::type, hdim_q, hdim_v, mask, fmha::mover,                  \
-                                      fmha::PingpongScore::score, waves>;                             \
-  extern "C" __device__ __attribute__((used, visibility("protected")))                                \
-  const fmha::PingpongFacts entry##_facts = {                                                         \
-      entry##_type::kTileM, entry##_type::kTileN, hdim_v, hdim_q, 64 * (waves), 8 / (waves)};         \
-  extern "C" __global__ __launch_bounds__(64 * (waves), (waves) == 2 && (hdim_q) <= 64 ? 4 : 2) void entry(entry##_type::Params) {         \
-    entry##_type::run();                                                                              \
+// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dims of the tile, mask, mover, score, waves): a kernel and its
+// facts.
+#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim_q, hdim_v, mask, mover, score, waves)                     \
+  using entry##_type =                                                                                       \
+      fmha::Pingpong<fmha::type, hdim_q, hdim_v, mask, fmha::mover, fmha::PingpongScore::score, waves>;      \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                       \
+  const fmha::PingpongFacts entry##_facts = {entry##_type::kTileM, entry##_type::kTileN,     hdim_v, hdim_q, \
+                                             64 * (waves),         entry##_type::kWorkgroups};               \
+  extern "C" __global__ __launch_bounds__(64 * (waves),                                                      \
+                                          entry##_type::kWavesOfSimd) void entry(entry##_type::Params) {     \
+    entry##_type::run();                                                                                     \
   }

@@ -8,6 +8,8 @@
 
 namespace fmha {
 
+inline constexpr bool kLoadsWriteLds = false;
+
 // Keys of a tile.
 template <int kHdimQ, int kHdimV>
 inline constexpr int kPingpongKeys = kHdimQ <= 128 ? 8192 / kHdimQ : 32;
@@ -93,7 +95,8 @@ class KeysByRegister {
 template <typename Keys, int kWaves>
 class KeysByDma {
   static constexpr int kLaneBytes = 4, kLanesOfChunk = kChunk / kLaneBytes, kLoadBytes = 64 * kLaneBytes;
-  static constexpr int kLoads = Keys::kBytes / (kWaves * kLoadBytes), kKeysAtOnce = kLoadBytes / Keys::kRowBytes;
+  static constexpr int kLoads = Keys::kBytes / (kWaves * kLoadBytes),
+                       kKeysAtOnce = kLoadBytes / Keys::kRowBytes;
 
  public:
   __device__ void begin(int wave, int lane, uint32_t row_bytes, int hdim) {
@@ -145,7 +148,8 @@ class Mover {
   using Values = Tiles::Values;
   // A lane has four keys by so many dims; pairs of lanes have eight keys. Each group has half of the keys,
   // and perhaps waves without any.
-  static constexpr int kDims = Tiles::kKeys * Tiles::kHdimV / (64 * kWaves) >= 32 ? 8 : Tiles::kKeys * Tiles::kHdimV / (64 * kWaves) >= 12 ? 4 : 2;
+  static constexpr int kNumbers = Tiles::kKeys * Tiles::kHdimV / (64 * kWaves);  // of a lane
+  static constexpr int kDims = kNumbers >= 32 ? 8 : kNumbers >= 12 ? 4 : 2;
   static constexpr int kPairsOfRow = Tiles::kHdimV / kDims;
   static constexpr int kPairs = kPairsOfRow * Tiles::kKeys / 16,
                        kWavesWithValues = kPairs / 32;  // of a group
@@ -183,21 +187,30 @@ class Mover {
     keys.load(tiles, n);
     load_values(tiles.values_in_memory(n + 1));
   }
-  // In step: a block's K and V on their way, and to LDS.
-  template <typename Owner>
-  __device__ void load_block(const Owner& tiles, int n) {
-    keys.load(tiles, n - 2);
-    load_values(tiles.values_in_memory(n));
-  }
-  template <typename Owner>
-  __device__ void store_block(const Owner& tiles) const {
-    keys.store(tiles, -1);
-    store_values(tiles.value_buffer(0));
+  // The loop of waves in step: one buffer each, which is free again behind the barrier. A block's loads have
+  // the time of the block before it.
+  template <typename Owner, typename BeginQ, typename EndQ, typename DoBlock>
+  __device__ void walk_in_step(const Owner& tiles, int blocks, BeginQ begin_q, EndQ, DoBlock do_block) {
+    load_block(tiles, 0);
+    begin_q();
+    for (int n = 0; n < blocks; ++n) {
+      if (n > 0) pingpong_barrier();
+      keys.store(tiles, n - 1);
+      store_values(tiles.value_buffer(n));
+      if (n + 1 < blocks) load_block(tiles, n + 1);
+      pingpong_barrier();
+      do_block(n);
+    }
   }
   // Until what loads write to LDS is there.
   __device__ static void wait() { Keys::wait(); }
 
  private:
+  template <typename Owner>
+  __device__ void load_block(const Owner& tiles, int n) {
+    keys.load(tiles, n - 2);
+    load_values(tiles.values_in_memory(n));
+  }
   __device__ void load_values(Resource from) {
     if (!has_values) return;
     _Pragma("unroll") for (int i = 0; i < 4; ++i) v[i] = buffer_load<Some>(from, v_from + i * v_step);

@@ -14,6 +14,8 @@
 
 namespace fmha {
 
+inline constexpr bool kLoadsWriteLds = true;
+
 // Keys of a tile: two tiles of each, and Q beside the first of K, in 160 KB.
 template <int kHdimQ, int kHdimV>
 inline constexpr int kPingpongKeys = kHdimV <= 128 ? 128 : 64;
@@ -90,14 +92,25 @@ class Mover {
       load_values(tiles, n, i - kLoadsOfKeys);
     }
   }
-  // In step: a block's K and V, to the buffers that the block before does not have.
-  template <typename Owner>
-  __device__ void load_keys_of(const Owner& tiles, int n) const {
-    _Pragma("unroll") for (int i = 0; i < kLoadsOfKeys; ++i) load_keys(tiles, n, i);
-  }
-  template <typename Owner>
-  __device__ void load_values_of(const Owner& tiles, int n) const {
-    _Pragma("unroll") for (int i = 0; i < kLoadsOfValues; ++i) load_values(tiles, n, i);
+  // The loop of waves in step. A block's loads have the time of the block before it; Q has the place of V.
+  template <typename Owner, typename BeginQ, typename EndQ, typename DoBlock>
+  __device__ void walk_in_step(const Owner& tiles, int blocks, BeginQ begin_q, EndQ end_q, DoBlock do_block) {
+    begin_q();
+    first(tiles);
+    end_q();
+    pingpong_barrier();
+    _Pragma("unroll") for (int i = 0; i < kLoadsOfValues; ++i) load_values(tiles, 0, i);
+    wait();
+    pingpong_barrier();
+    for (int n = 0; n < blocks; ++n) {
+      if (n + 1 < blocks) {
+        _Pragma("unroll") for (int i = 0; i < kLoadsOfKeys; ++i) load_keys(tiles, n + 1, i);
+        _Pragma("unroll") for (int i = 0; i < kLoadsOfValues; ++i) load_values(tiles, n + 1, i);
+      }
+      do_block(n);
+      wait();
+      pingpong_barrier();
+    }
   }
   // Until what was loaded is in LDS.
   __device__ static void wait() { wait_for_loads<0>(); }

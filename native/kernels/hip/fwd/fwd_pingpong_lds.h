@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Where the tiles of hip/fwd/fwd_pingpong.h lie in LDS.
+#pragma once
+
+#include "common/device.h"
+#if defined(__gfx950__)
+#include "hip/fwd/fwd_pingpong_gfx950.h"
+#else
+#include "hip/fwd/fwd_pingpong_gfx942.h"
+#endif
+
+namespace fmha {
+
+inline constexpr int kPingpongRows = 32;  // of a wave
+
+// Tiles in LDS. Rows are of 64, 128 or 192 dims: those behind the tile's are zeros that nobody multiplies.
+template <int kDimsQ, int kDimsV, int kTileWaves>
+struct PingpongTiles {
+  static constexpr int kWaves = kTileWaves;
+  // Two waves are in step; of eight one group is at its softmax while the other is at its products.
+  static constexpr bool kInStep = kWaves == 2;
+  static constexpr int kHdimQ = (kDimsQ + 63) / 64 * 64, kHdimV = (kDimsV + 63) / 64 * 64;
+  static constexpr int kKeys = kInStep ? 32 : kPingpongKeys<kHdimQ, kHdimV>;
+  using Keys = KeysInLds<kHdimQ, kKeys>;
+  using Values = ValueTile<kHdimV, kKeys>;
+  static constexpr int kBuffers = kInStep && !kLoadsWriteLds ? 1 : 2;
+  static constexpr int kTilesBytes = kBuffers * (Keys::kBytes + Values::kBytes);
+  // A group's rows of O pass through tiles, or through a place of their own where those are too small.
+  static constexpr int kBytesOfO = kWaves / 2 * WaveRows<kHdimV>::kBytes;
+  static constexpr bool kOHasPlace = kBytesOfO > Keys::kBytes;
+  static constexpr int kLdsBytes = kTilesBytes + (kOHasPlace ? kBytesOfO : 0);
+  // Q passes through the end, beside the first tile of K.
+  static constexpr int kPlaceOfQ = kLdsBytes - kWaves * WaveRows<kHdimQ>::kBytes;
+  static_assert(!kOHasPlace || kBytesOfO <= 2 * Keys::kBytes);
+  static_assert(kPlaceOfQ >= Keys::kBytes || WaveRows<kHdimQ>::kBytes == 0);
+};
+
+}  // namespace fmha
