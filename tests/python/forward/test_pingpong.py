@@ -121,12 +121,20 @@ SCORES: tuple[dict[str, Any], ...] = (
 
 
 def _of_this_build(case: Case) -> tuple[Case, str]:
-    """Return a case and its kernel's name; with the other dtype, if this build has only its kernel."""
+    """Return a case and its kernel's name; with the other dtype, if this build has only its kernel.
+
+    An odd number of rows takes a tile of 64 rows, if there is one.
+    """
     bias = "alibi" if case.alibi else "none"
     able = [row for row in BATCHED if row["mask"] and row["bias"] == bias]
     able = [row for row in able if row["hdim_q"] >= case.hdim and row["hdim_v"] >= case.hdim_v]
     able = [row for row in able if row["softcap"] == (case.softcap > 0) and not _name(row).endswith("dma")]
-    row = min(able, key=lambda row: (row["hdim_q"] + row["hdim_v"], DTYPES[row["dtype"]] != case.dtype))
+    tile_m = 64 if case.seqlen_q % 2 else ROWS
+
+    def distance(row: Row) -> tuple[int, bool, bool]:
+        return row["hdim_q"] + row["hdim_v"], DTYPES[row["dtype"]] != case.dtype, row["tile_m"] != tile_m
+
+    row = min(able, key=distance)
     return replace(case, dtype=DTYPES[row["dtype"]]), _name(row)
 
 
