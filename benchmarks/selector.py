@@ -199,8 +199,11 @@ def written(text: str, values: dict[str, int], date: str) -> str:
 def write_paces(arch: str, values: dict[str, int], date: str) -> None:
     """Replace an arch's paces, and the line before them that says when."""
     table = ", ".join(f"{name} = {value}" for name, value in values.items())
-    old = rf"# By benchmarks/selector\.py, [0-9-]+\.\nfwd_paces = .*\n(?=\n\[{arch}\.unit\])"
-    new = f"# By benchmarks/selector.py, {date}.\nfwd_paces = {{{table}}}\n"
+    old = (
+        r"# By benchmarks/selector\.py, [0-9-]+\.\nfwd_paces = \{.*?(, short64.*)?\}\n"
+        rf"(?=\n\[{arch}\.unit\])"
+    )
+    new = rf"# By benchmarks/selector.py, {date}.\nfwd_paces = {{{table}\g<1>}}\n"
     text, count = re.subn(old, new, ARCHS.read_text())
     if count != 1:
         raise SystemExit(f"{ARCHS}: expected one line of fwd_paces before [{arch}.unit], got {count}")

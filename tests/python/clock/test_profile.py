@@ -257,3 +257,18 @@ def test_constants() -> None:
 def test_cache_model_refuses_other_arrays() -> None:
     with pytest.raises(InvalidArgumentError, match="accesses"):
         emulator.cache_model(np.zeros((2, 2), np.dtype([("address", "u8")])))
+
+
+@pytest.mark.parametrize("hdim", [64, 128])
+def test_short_tiles(hdim: int) -> None:
+    """Tiles of 64 rows: a wave multiplies no block that its rows do not see.
+
+    They have no bank conflicts, but for a sixth of LDS cycles where a lane stores eight dims of V.
+    """
+    shape = Problem(1, 2, 2, 256, hdim, True, window_size=(63, 0))
+    launch, kernel = _run(shape, "pingpong", "m64")
+    modelled, stores_eight = launch.modelled, (this_arch(), hdim) == ("gfx942", 128)
+    assert 6 * modelled.lds_conflict_cycles == (modelled.lds_cycles if stores_eight else 0)
+    # 32 rows see a block of 32 keys in part, the one before it whole, and one before that in part.
+    blocks = shape.nhead_q * sum(min(wave, 2) + 1 for wave in range(shape.seqlen // 32))
+    assert launch.counted.flops == 2 * 2 * 32 * kernel.tile_n * hdim * blocks

@@ -73,6 +73,9 @@ inline int fwd_pace(const Kernel& kernel) {
     case Origin::kAiter:
       return paces.aiter;
     case Origin::kHip:
+      if (kernel.fwd.tile_m == hip_fwd::kShortTileRows) {
+        return kernel.fwd.hdim_q <= 64 ? paces.short64 : paces.short128;
+      }
       return kernel.fwd.hdim_q <= 64 ? paces.pingpong64 : paces.pingpong128;
   }
   __builtin_unreachable();
@@ -86,7 +89,7 @@ inline bool fwd_is_usable(const Kernel& kernel) {
     case Origin::kAiter:
       return true;
     case Origin::kHip:
-      return kernel.fwd.tile_m == hip_fwd::kTileRows;
+      return kernel.fwd.tile_m == hip_fwd::kTileRows || kernel.fwd.tile_m == hip_fwd::kShortTileRows;
     case Origin::kWmma:
       return kernel.fwd.tile_m > 0 && kernel.fwd.tile_m <= wmma::kFwdMostTileRows;
   }
@@ -104,7 +107,7 @@ inline bool fwd_can_divide_keys(const Kernel& kernel) {
     case Origin::kWmma:
       return false;
     case Origin::kHip:
-      return true;
+      return kernel.fwd.tile_m == hip_fwd::kTileRows;
   }
   return false;
 }

@@ -197,7 +197,7 @@ bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
 }
 
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
-  add_launch(kernel, p, ceil_div(p.seqlen_q, kTileRows), kNotShared, plan);
+  add_launch(kernel, p, ceil_div(p.seqlen_q, int64_t{kernel.fwd.tile_m}), kNotShared, plan);
 }
 
 void add_divided_steps(const Kernel& kernel, const FwdProblem& p, const Division& division, float* o,

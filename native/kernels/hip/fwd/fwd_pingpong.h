@@ -14,8 +14,7 @@
 // buffer, of two for K and two for V, was read for the last time one phase before it is overwritten. On
 // gfx942 a wave stores what it loaded into registers a round before (hip/fwd/fwd_pingpong_gfx942.h); on
 // gfx950, and in some kernels of gfx942 for K, loads write LDS, and have the phase to arrive
-// (hip/fwd/fwd_pingpong_gfx950.h). Head dim 256 has phases of 32 keys, and loads of its own on either arch
-// (hip/fwd/fwd_pingpong_gfx942_wide.h, hip/fwd/fwd_pingpong_gfx950_wide.h).
+// (hip/fwd/fwd_pingpong_gfx950.h). Head dim 256 has phases of 32 keys, and loads of its own (..._wide.h).
 //
 // S^T = K Q^T and O^T = V^T P^T, by 32x32x8, on gfx950 by 32x32x16, in half the time: what a lane has of S^T,
 // four keys by four of one row, is what the next product takes of P^T, so that P stays where it is. V is
@@ -23,10 +22,12 @@
 // and stores them as V^T, on gfx950 as it is read. Chunks of LDS rows are exchanged so that neither reads nor
 // stores have bank conflicts (hip/common/pingpong_parts.h).
 //
-// The reference of a row's exponentials is its maximum, except where a new maximum hardly counts in the row's
-// sum and is at most 2^8 above: P is at most 256, which both types hold with all their digits, and the sum of
-// 2^28 of them a float32 (hip/fwd/fwd_pingpong_softmax.h). P is rounded to nearest: bf16 by adding half a
-// unit and cutting off, halves up, or on gfx950, which has a conversion, to even.
+// The reference of a row's exponentials may lag behind its maximum (hip/fwd/fwd_pingpong_softmax.h). P is
+// rounded to nearest: bf16 by adding half a unit and cutting off, halves up, or on gfx950, which has a
+// conversion, to even.
+//
+// Workgroups of two waves, 64 rows, are for windows. Both waves are at the same part of a block of 32 keys.
+// Waves of other workgroups hide their latency: up to eight workgroups of a unit at head dim 64.
 //
 // Where the last round of workgroups would leave compute units idle, the keys of the last row tiles are
 // divided among workgroups, which leave O and LSE of their part, float32, to the kernel that merges them
@@ -57,17 +58,15 @@
 namespace fmha {
 
 template <typename T, int kDimsQ, int kDimsV, bool kMask, template <typename> class MoverOf,
-          PingpongScore kScore>
+          PingpongScore kScore, int kWaves>
 class Pingpong {
-  using Tiles = PingpongTiles<kDimsQ, kDimsV>;
+  using Tiles = PingpongTiles<kDimsQ, kDimsV, kWaves>;
   using Mover = MoverOf<Tiles>;
   using Keys = Tiles::Keys;
   using Values = Tiles::Values;
   static constexpr int kHdimQ = Tiles::kHdimQ, kHdimV = Tiles::kHdimV, kHdimO = Tiles::kHdimO;
-  static constexpr int kSteps = kDimsQ / 16;        // of two products each, of S
-  static constexpr int kTilesS = Keys::kKeys / 32;  // 1, 2 or 4
-  static constexpr int kTilesO = kDimsV / 32;
-  static constexpr int kStepsO = Keys::kKeys / 16;  // of two products each, of O
+  static constexpr int kSteps = kDimsQ / 16, kStepsO = Keys::kKeys / 16;  // of two products each, of S and O
+  static constexpr int kTilesS = Keys::kKeys / 32, kTilesO = kDimsV / 32;
   // Steps of a phase: pairs of operands, each read kAhead steps ahead.
   static constexpr int kAhead = Mover::kAhead, kRing = kAhead + 1;
   static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
@@ -75,6 +74,9 @@ class Pingpong {
   static constexpr bool kFewRegisters = Tiles::kWide;
 
  public:
+  static constexpr int kTileM = kWaves * kPingpongRows;
+  static constexpr int kWavesOfSimd = Tiles::kInStep && kHdimQ <= 64 ? 4 : 2;
+  static constexpr int kWorkgroups = 4 * kWavesOfSimd / kWaves;  // of a compute unit
   static constexpr int kTileN = Keys::kKeys;
   using Params = PingpongParamsOf<kScore>::Type;
 
@@ -84,7 +86,10 @@ class Pingpong {
                (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
     if (!d.work.find(d.p, kTileN, kMask)) return;
     d.begin();
-    if (d.work.blocks > 0) d.walk();
+    if (d.work.blocks > 0) {
+      if constexpr (Tiles::kInStep) d.walk_in_step();
+      if constexpr (!Tiles::kInStep) d.walk();
+    }
     d.end();
   }
 
@@ -96,7 +101,7 @@ class Pingpong {
 
   __device__ void begin() {
     wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
-    group = wave / (kPingpongWaves / 2);
+    group = wave / (kWaves / 2);
     find_lane(threadIdx.x % 64);
     const int kv_head = work.head / p.nhead_ratio;
     k = static_cast<const uint8_t*>(p.k) + work.batch * p.k_strides.batch + kv_head * p.k_strides.nhead +
@@ -115,13 +120,12 @@ class Pingpong {
   __device__ void find_lane(int lane_) {
     lane = lane_;
     half = lane / 32;
-    row = work.tile * kPingpongTileM + wave * kPingpongRows + lane % 32;
+    row = work.tile * kTileM + wave * kPingpongRows + lane % 32;
   }
 
-  // Blocks in front of `whole_first` and behind `whole_blocks` from there hide some key from some row of the
-  // wave.
+  // Blocks before `whole_first`, and behind `whole_blocks` from there, hide a key from a row of the wave.
   __device__ void find_edges() {
-    const int first_row = work.tile * kPingpongTileM + wave * kPingpongRows;
+    const int first_row = work.tile * kTileM + wave * kPingpongRows;
     int whole_end = work.seqlen_k / kTileN;
     whole_first = 0;
     if constexpr (kMask) {
@@ -139,13 +143,12 @@ class Pingpong {
   __device__ void begin_q(const WaveRows<kHdimQ>& of_wave) {
     const uint8_t* base = static_cast<const uint8_t*>(p.q) + work.batch * p.q_strides.batch +
                           work.head * p.q_strides.nhead +
-                          (work.first_q + work.tile * kPingpongTileM) * p.q_strides.row;
-    of_wave.begin_load(resource(base, rows_left(kPingpongTileM) * p.q_strides.row), p.q_strides.row, p.hdim_q,
-                       q);
+                          (work.first_q + work.tile * kTileM) * p.q_strides.row;
+    of_wave.begin_load(resource(base, rows_left(kTileM) * p.q_strides.row), p.q_strides.row, p.hdim_q, q);
   }
 
   __device__ int rows_left(int most) const {
-    const int left = work.seqlen_q - work.tile * kPingpongTileM;
+    const int left = work.seqlen_q - work.tile * kTileM;
     return left < most ? left : most;
   }
 
@@ -204,6 +207,30 @@ class Pingpong {
     // Group 1 is one phase behind: its last barrier is that of group 0's last softmax.
     if (group == 0) pingpong_barrier();
     values_only(work.blocks);
+  }
+
+  __device__ void walk_in_step() {
+    const WaveRows<kHdimQ> of_wave(wave, lane, keys + Tiles::kPlaceOfQ + wave * WaveRows<kHdimQ>::kBytes);
+    mover.walk_in_step(
+        *this, work.blocks, [&] { begin_q(of_wave); }, [&] { of_wave.end_load(q); },
+        [&](int n) { do_block(n); });
+  }
+
+  __device__ void do_block(int n) {
+    if (is_hidden(work.first_block + n)) return;
+    scores_only(n);
+    const auto scores = shape(work.first_block + n);
+    hide(work.first_block + n);
+    rows.run(s, scores, probabilities, o, [](int) {});
+    values_only(n + 1);
+  }
+
+  // True: no row of the wave sees a key of the block.
+  __device__ bool is_hidden(int block) const {
+    if constexpr (!kMask) return false;
+    const int first_row = work.tile * kTileM + wave * kPingpongRows;
+    return work.window(p).last(first_row + kPingpongRows - 1) < block * kTileN ||
+           work.window(p).first(first_row) >= (block + 1) * kTileN;
   }
 
   // ---- The phase of products. Its operands are read in pairs, those of V first: the half of V that group 1
@@ -327,8 +354,7 @@ class Pingpong {
   // Tells what the products of a block are as scores, some of which are changed.
   __device__ auto shape(int block) {
     if constexpr (kScore == PingpongScore::kAlibi) {
-      const int first = block * kTileN,
-                own = work.diagonal + work.tile * kPingpongTileM + wave * kPingpongRows;
+      const int first = block * kTileN, own = work.diagonal + work.tile * kTileM + wave * kPingpongRows;
       return alibi.shape(s, p.scale, first, own, row + work.diagonal - first - half * 8);
     } else if constexpr (kScore == PingpongScore::kSoftcap) {
       return cap_scores(s, all.cap);
@@ -378,10 +404,10 @@ class Pingpong {
 
   // Stores O of a part of the keys: as float32, for the kernel that merges parts (hip/decode/merge.h).
   __device__ void store_part(float factor, float lse, bool stores_lse) {
-    const int first = (work.tile - p.parts.first_tile) * kPingpongTileM;
+    const int first = (work.tile - p.parts.first_tile) * kTileM;
     const int64_t at = (work.part * p.parts.heads + work.head_of_batch) * p.parts.rows + first;
     const uint32_t row_bytes = p.hdim_v * sizeof(float);
-    const Resource to = resource(p.parts.o + at * p.hdim_v, rows_left(kPingpongTileM) * row_bytes);
+    const Resource to = resource(p.parts.o + at * p.hdim_v, rows_left(kTileM) * row_bytes);
     const uint32_t begin = (wave * kPingpongRows + lane % 32) * row_bytes;
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
       _Pragma("unroll") for (int i = 0; i < 16; i += 4) {
@@ -397,8 +423,7 @@ class Pingpong {
 
   __device__ void store_o(float factor) {
     uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
-                    work.head * p.o_strides.nhead +
-                    (work.first_q + work.tile * kPingpongTileM) * p.o_strides.row;
+                    work.head * p.o_strides.nhead + (work.first_q + work.tile * kTileM) * p.o_strides.row;
     store_dims<0>(base, factor);
     if constexpr (kHdimO < kHdimV) store_dims<kHdimO>(base, factor);
   }
@@ -418,7 +443,7 @@ class Pingpong {
       if constexpr (kFewRegisters) chunks[i] = remade(chunks[i]);  // rounded now: O's registers are needed
     }
     WaveRows<kHdimO>(wave, kFewRegisters ? remade(lane) : lane, place_of_o())
-        .store(resource(base + kFirst * 2, rows_left(kPingpongTileM) * p.o_strides.row), p.o_strides.row,
+        .store(resource(base + kFirst * 2, rows_left(kTileM) * p.o_strides.row), p.o_strides.row,
                p.hdim_v - kFirst, chunks);
   }
 
@@ -426,7 +451,7 @@ class Pingpong {
   // block, as group 1 still does while group 0 stores O.
   __device__ LdsByte* place_of_o() const {
     if constexpr (Tiles::kWide) return keys + Tiles::kTilesBytes + wave * WaveRows<kHdimO>::kBytes;
-    const int of_group = wave % 4;
+    const int of_group = wave % (kWaves / 2);
     if constexpr (Tiles::kOHasPlace) {
       constexpr int kBytes = WaveRows<kHdimV>::kBytes;
       if (group == 0) return keys + Tiles::kTilesBytes + of_group * kBytes;
@@ -440,11 +465,9 @@ class Pingpong {
 
   const Params& all;
   const PingpongParams& p;
-  LdsByte* keys;
-  LdsByte* values;
-  FwdWork<kPingpongTileM, true> work;
-  const uint8_t* k;  // of this workgroup's head and sequence
-  const uint8_t* v;
+  LdsByte *keys, *values;
+  FwdWork<kTileM, true> work;
+  const uint8_t *k, *v;  // of this workgroup's head and sequence
   int wave, group, lane, half, row;
   int k_read, v_read;
   int whole_first, end_of_keys;
@@ -465,13 +488,15 @@ struct PingpongFacts {
 
 }  // namespace fmha
 
-// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dims of the tile, mask, mover, score): a kernel and its facts.
-#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim_q, hdim_v, mask, mover, score)                     \
-  using entry##_type =                                                                                \
-      fmha::Pingpong<fmha::type, hdim_q, hdim_v, mask, fmha::mover, fmha::PingpongScore::score>;      \
-  extern "C" __device__ __attribute__((used, visibility("protected")))                                \
-  const fmha::PingpongFacts entry##_facts = {                                                         \
-      fmha::kPingpongTileM, entry##_type::kTileN, hdim_v, hdim_q, fmha::kPingpongBlock, 1};           \
-  extern "C" __global__ __launch_bounds__(fmha::kPingpongBlock, 2) void entry(entry##_type::Params) { \
-    entry##_type::run();                                                                              \
+// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dims of the tile, mask, mover, score, waves): a kernel and its
+// facts.
+#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim_q, hdim_v, mask, mover, score, waves)                     \
+  using entry##_type =                                                                                       \
+      fmha::Pingpong<fmha::type, hdim_q, hdim_v, mask, fmha::mover, fmha::PingpongScore::score, waves>;      \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                       \
+  const fmha::PingpongFacts entry##_facts = {entry##_type::kTileM, entry##_type::kTileN,     hdim_v, hdim_q, \
+                                             64 * (waves),         entry##_type::kWorkgroups};               \
+  extern "C" __global__ __launch_bounds__(64 * (waves),                                                      \
+                                          entry##_type::kWavesOfSimd) void entry(entry##_type::Params) {     \
+    entry##_type::run();                                                                                     \
   }

@@ -8,6 +8,8 @@
 
 namespace fmha {
 
+inline constexpr bool kLoadsWriteLds = false;
+
 // Keys of a tile.
 template <int kHdimQ, int kHdimV>
 inline constexpr int kPingpongKeys = kHdimQ <= 128 ? 8192 / kHdimQ : 32;
@@ -40,9 +42,9 @@ struct ValueTile {
 };
 
 // A wave's part of each tile of K, an eighth: it waits in registers between its load and its store.
-template <typename Keys>
+template <typename Keys, int kWaves>
 class KeysByRegister {
-  static constexpr int kBytes = Keys::kBytes / 512;  // of a lane
+  static constexpr int kBytes = Keys::kBytes / (64 * kWaves);  // of a lane
   static constexpr int kUnit = kBytes % 16 == 0 ? 16 : 8, kUnits = kBytes / kUnit;
   static constexpr int kUnitsOfRow = Keys::kRowBytes / kUnit;
   using Unit = __attribute__((ext_vector_type(kUnit / 4))) uint32_t;
@@ -51,7 +53,7 @@ class KeysByRegister {
   __device__ void begin(int wave, int lane, uint32_t row_bytes, int hdim) {
     _Pragma("unroll") for (int i = 0; i < kUnits; ++i) {
       const int unit = i * 64 + lane, at = unit % kUnitsOfRow * kUnit;
-      const int key = wave * (Keys::kKeys / 8) + unit / kUnitsOfRow;
+      const int key = wave * (Keys::kKeys / kWaves) + unit / kUnitsOfRow;
       from[i] = at < 2 * hdim ? key * row_bytes + at : kNowhere;
       to[i] = Keys::place(key, at / kChunk) + at % kChunk;
     }
@@ -91,14 +93,15 @@ class KeysByRegister {
 // The same by DMA: loads write LDS. The 64 lanes of a load fill 256 bytes in their order, so that a lane
 // exchanges chunks by its address in memory. The clock of the software device finds it no faster
 // (docs/kernels/fwd_pingpong.md).
-template <typename Keys>
+template <typename Keys, int kWaves>
 class KeysByDma {
   static constexpr int kLaneBytes = 4, kLanesOfChunk = kChunk / kLaneBytes, kLoadBytes = 64 * kLaneBytes;
-  static constexpr int kLoads = Keys::kBytes / (8 * kLoadBytes), kKeysAtOnce = kLoadBytes / Keys::kRowBytes;
+  static constexpr int kLoads = Keys::kBytes / (kWaves * kLoadBytes),
+                       kKeysAtOnce = kLoadBytes / Keys::kRowBytes;
 
  public:
   __device__ void begin(int wave, int lane, uint32_t row_bytes, int hdim) {
-    const int first_key = wave * (Keys::kKeys / 8), place = lane / kLanesOfChunk % Keys::kChunks;
+    const int first_key = wave * (Keys::kKeys / kWaves), place = lane / kLanesOfChunk % Keys::kChunks;
     _Pragma("unroll") for (int i = 0; i < kLoads; ++i) {
       const int key = first_key + i * kKeysAtOnce + lane / (kLanesOfChunk * Keys::kChunks);
       const int chunk = Keys::exchange(key, place);
@@ -139,17 +142,19 @@ class KeysByDma {
 };
 
 // A wave's part of each tile of K and V: an eighth. V waits in registers.
-template <typename Tiles, template <typename> class KeyMover = KeysByRegister>
+template <typename Tiles, template <typename, int> class KeyMover = KeysByRegister>
 class Mover {
-  using Keys = KeyMover<typename Tiles::Keys>;
+  static constexpr int kWaves = Tiles::kWaves, kWavesOfGroup = kWaves / 2;
+  using Keys = KeyMover<typename Tiles::Keys, kWaves>;
   using Values = Tiles::Values;
   // A lane has four keys by so many dims; pairs of lanes have eight keys. Each group has half of the keys,
   // and perhaps waves without any.
-  static constexpr int kDims = Tiles::kKeys * Tiles::kHdimV / 512 >= 12 ? 4 : 2;
+  static constexpr int kNumbers = Tiles::kKeys * Tiles::kHdimV / (64 * kWaves);  // of a lane
+  static constexpr int kDims = kNumbers >= 32 ? 8 : kNumbers >= 12 ? 4 : 2;
   static constexpr int kPairsOfRow = Tiles::kHdimV / kDims;
   static constexpr int kPairs = kPairsOfRow * Tiles::kKeys / 16,
                        kWavesWithValues = kPairs / 32;  // of a group
-  static_assert(kPairs % 32 == 0 && kWavesWithValues <= 4);
+  static_assert(kPairs % 32 == 0 && kWavesWithValues <= kWavesOfGroup);
   using Some = __attribute__((ext_vector_type(kDims / 2))) uint32_t;
 
  public:
@@ -161,9 +166,9 @@ class Mover {
 
   __device__ void begin(int wave, int lane, uint32_t k_row, uint32_t v_row, int hdim_q, int hdim_v) {
     keys.begin(wave, lane, k_row, hdim_q);
-    const int half = lane & 1, pair = wave / 4 * kPairs + wave % 4 * 32 + lane / 2;
+    const int half = lane & 1, pair = wave / kWavesOfGroup * kPairs + wave % kWavesOfGroup * 32 + lane / 2;
     const int dim = pair % kPairsOfRow * kDims, octet = pair / kPairsOfRow;
-    has_values = kWavesWithValues == 4 || wave % 4 < kWavesWithValues;
+    has_values = kWavesWithValues == kWavesOfGroup || wave % kWavesOfGroup < kWavesWithValues;
     v_from = dim < hdim_v ? (octet * 8 + half * 4) * v_row + dim * 2 : kNowhere;
     v_step = v_row;
     _Pragma("unroll") for (int i = 0; i < kDims; ++i) v_to[i] = Values::place(dim + i, octet) + half * 8;
@@ -183,10 +188,30 @@ class Mover {
     keys.load(tiles, n);
     load_values(tiles.values_in_memory(n + 1));
   }
+  // The loop of waves in step: one buffer each, which is free again behind the barrier. A block's loads have
+  // the time of the block before it.
+  template <typename Owner, typename BeginQ, typename EndQ, typename DoBlock>
+  __device__ void walk_in_step(const Owner& tiles, int blocks, BeginQ begin_q, EndQ, DoBlock do_block) {
+    load_block(tiles, 0);
+    begin_q();
+    for (int n = 0; n < blocks; ++n) {
+      if (n > 0) pingpong_barrier();
+      keys.store(tiles, n - 1);
+      store_values(tiles.value_buffer(n));
+      if (n + 1 < blocks) load_block(tiles, n + 1);
+      pingpong_barrier();
+      do_block(n);
+    }
+  }
   // Until what loads write to LDS is there.
   __device__ static void wait() { Keys::wait(); }
 
  private:
+  template <typename Owner>
+  __device__ void load_block(const Owner& tiles, int n) {
+    keys.load(tiles, n - 2);
+    load_values(tiles.values_in_memory(n));
+  }
   __device__ void load_values(Resource from) {
     if (!has_values) return;
     _Pragma("unroll") for (int i = 0; i < 4; ++i) v[i] = buffer_load<Some>(from, v_from + i * v_step);

@@ -14,6 +14,8 @@
 
 namespace fmha {
 
+inline constexpr bool kLoadsWriteLds = true;
+
 // Keys of a tile: two tiles of each, and Q beside the first of K, in 160 KB.
 template <int kHdimQ, int kHdimV>
 inline constexpr int kPingpongKeys = kHdimV <= 128   ? 128
@@ -56,9 +58,9 @@ template <typename Tiles>
 class Mover {
   using Keys = Tiles::Keys;
   using Values = Tiles::Values;
-  static constexpr int kLoadBytes = 64 * kChunk;
-  static constexpr int kLoadsOfKeys = Keys::kBytes / (8 * kLoadBytes),
-                       kLoadsOfValues = Values::kBytes / (8 * kLoadBytes);
+  static constexpr int kLoadBytes = 64 * kChunk, kWaves = Tiles::kWaves, kWavesOfGroup = kWaves / 2;
+  static constexpr int kLoadsOfKeys = Keys::kBytes / (kWaves * kLoadBytes),
+                       kLoadsOfValues = Values::kBytes / (kWaves * kLoadBytes);
 
  public:
   // One by one, between parts of the softmax: L1 takes 16 cycles for each, and four waves ask at a time. They
@@ -68,8 +70,8 @@ class Mover {
   static constexpr int kAhead = 2;
 
   __device__ void begin(int wave, int lane, uint32_t k_row, uint32_t v_row, int hdim_q, int hdim_v) {
-    group = wave / 4;
-    of_group = wave % 4;
+    group = wave / kWavesOfGroup;
+    of_group = wave % kWavesOfGroup;
     find_rows<Keys>(lane, k_row, hdim_q, k_from);
     find_rows<Values>(lane, v_row, hdim_v, v_from);
   }
@@ -93,6 +95,26 @@ class Mover {
       load_values(tiles, n, i - kLoadsOfKeys);
     }
   }
+  // The loop of waves in step. A block's loads have the time of the block before it; Q has the place of V.
+  template <typename Owner, typename BeginQ, typename EndQ, typename DoBlock>
+  __device__ void walk_in_step(const Owner& tiles, int blocks, BeginQ begin_q, EndQ end_q, DoBlock do_block) {
+    begin_q();
+    first(tiles);
+    end_q();
+    pingpong_barrier();
+    _Pragma("unroll") for (int i = 0; i < kLoadsOfValues; ++i) load_values(tiles, 0, i);
+    wait();
+    pingpong_barrier();
+    for (int n = 0; n < blocks; ++n) {
+      if (n + 1 < blocks) {
+        _Pragma("unroll") for (int i = 0; i < kLoadsOfKeys; ++i) load_keys(tiles, n + 1, i);
+        _Pragma("unroll") for (int i = 0; i < kLoadsOfValues; ++i) load_values(tiles, n + 1, i);
+      }
+      do_block(n);
+      wait();
+      pingpong_barrier();
+    }
+  }
   // Until what was loaded is in LDS.
   __device__ static void wait() { wait_for_loads<0>(); }
 
@@ -100,7 +122,7 @@ class Mover {
   // The place that a wave's i-th load of a tile writes.
   template <typename Tile>
   __device__ int place(int i) const {
-    return group * (Tile::kBytes / 2) + (of_group + i * 4) * kLoadBytes;
+    return group * (Tile::kBytes / 2) + (of_group + i * kWavesOfGroup) * kLoadBytes;
   }
   // The place that each lane loads from.
   template <typename Tile, int kLoads>

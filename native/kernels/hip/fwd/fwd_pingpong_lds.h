@@ -11,32 +11,34 @@
 
 namespace fmha {
 
-inline constexpr int kPingpongWaves = 8;
-inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
 inline constexpr int kPingpongRows = 32;  // of a wave
-inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
 
 // Tiles in LDS. Rows are of 64, 128, 192 or 256 dims: those behind the tile's are zeros that nobody
 // multiplies.
-template <int kDimsQ, int kDimsV>
+template <int kDimsQ, int kDimsV, int kTileWaves>
 struct PingpongTiles {
+  static constexpr int kWaves = kTileWaves;
+  // Two waves are in step; of eight one group is at its softmax while the other is at its products.
+  static constexpr bool kInStep = kWaves == 2;
   static constexpr int kHdimQ = (kDimsQ + 63) / 64 * 64, kHdimV = (kDimsV + 63) / 64 * 64;
-  static constexpr int kKeys = kPingpongKeys<kHdimQ, kHdimV>;
+  static constexpr int kKeys = kInStep ? 32 : kPingpongKeys<kHdimQ, kHdimV>;
   using Keys = KeysInLds<kHdimQ, kKeys>;
   using Values = ValueTile<kHdimV, kKeys>;
-  static constexpr bool kWide = kHdimV > 192;                        // O and Q take 192 registers of 256
-  static constexpr int kBuffers = kWide ? kPingpongWideBuffers : 2;  // of K, and as many of V
+  static constexpr bool kWide = kHdimV > 192;  // O and Q take 192 registers of 256
+  // Of K, and as many of V
+  static constexpr int kBuffers = kWide ? kPingpongWideBuffers : kInStep && !kLoadsWriteLds ? 1 : 2;
   static constexpr int kTilesBytes = kBuffers * (Keys::kBytes + Values::kBytes);
   // A group's rows of O pass through tiles, or through a place of their own where those are too small. Those
   // of head dim 256 pass in halves, for which both groups have a place.
   static constexpr int kHdimO = kWide ? kHdimV / 2 : kHdimV;
-  static constexpr int kBytesOfO = kPingpongWaves / 2 * WaveRows<kHdimO>::kBytes;
+  static constexpr int kBytesOfO = kWaves / 2 * WaveRows<kHdimO>::kBytes;
   static constexpr bool kOHasPlace = kBytesOfO > Keys::kBytes;
   static constexpr int kLdsBytes = kTilesBytes + (kWide ? 2 : kOHasPlace ? 1 : 0) * kBytesOfO;
   // Q passes through the end, beside the tiles of K that are loaded meanwhile.
-  static constexpr int kPlaceOfQ = kLdsBytes - kPingpongWaves * WaveRows<kHdimQ>::kBytes;
+  static constexpr int kPlaceOfQ = kLdsBytes - kWaves * WaveRows<kHdimQ>::kBytes;
   static_assert(!kOHasPlace || kBytesOfO <= 2 * Keys::kBytes);
-  static_assert(kPlaceOfQ >= (kBuffers - 1) * Keys::kBytes || WaveRows<kHdimQ>::kBytes == 0);
+  static_assert(kPlaceOfQ >= (kBuffers > 2 ? kBuffers - 1 : 1) * Keys::kBytes ||
+                WaveRows<kHdimQ>::kBytes == 0);
 };
 
 }  // namespace fmha

@@ -11,24 +11,32 @@ from family_fwd import FwdRow, Origin
 
 _HDIMS = (64, 96, 128, 192, 256)
 _ARCHS = ("gfx942", "gfx950")
+_IN_STEP = 2
 
 
 @dataclass(frozen=True)
 class HipFwdTile:
-    """How a workgroup divides the work: eight waves of 32 rows, and tiles of K."""
+    """How a workgroup divides the work: waves of 32 rows, and tiles of K."""
 
     hdim_q: int
     hdim_v: int
     tag: str
     k_dma: bool = False  # loads of K write LDS: of gfx950 all do
+    waves: int = 8  # eight take turns, two are in step
     origin: str = "hip"
     pipeline: str = "pingpong"
     hdim_step: int = 8
-    tile_m: int = 256
+
+    @property
+    def tile_m(self) -> int:
+        """Rows of a workgroup."""
+        return 32 * self.waves
 
     @property
     def tile_n(self) -> int:
         """Keys of a step, of gfx942: the tiles fill 64 KB of LDS at most."""
+        if self.waves == _IN_STEP:
+            return 32
         if self.hdim_q > 128:
             return 32
         return 64 if self.hdim_q > 64 else 128
@@ -36,7 +44,7 @@ class HipFwdTile:
     @property
     def tile_n_of_gfx950(self) -> int:
         """Keys of a step, of gfx950: the tiles fill 160 KB, and registers have a row's products with them."""
-        if self.hdim_v > 192:
+        if self.hdim_v > 192 or self.waves == _IN_STEP:
             return 32
         return 128 if self.hdim_v <= 128 else 64
 
@@ -49,10 +57,11 @@ class HipFwd(Origin):
     flags = ("-fno-slp-vectorize",)
 
     def read_tile(self, content: dict[str, Any], where: str) -> HipFwdTile:
-        check_keys(content, {"hdim", "tag"}, {"hdim_v", "k_dma"}, where)
+        check_keys(content, {"hdim", "tag"}, {"hdim_v", "k_dma", "waves"}, where)
         check_known("hdim", content["hdim"], _HDIMS, where)
         check_known("hdim_v", content.get("hdim_v", content["hdim"]), (128, content["hdim"]), where)
         check_known("k_dma", content.get("k_dma", False), (False, True), where)
+        check_known("waves", content.get("waves", 8), (_IN_STEP, 8), where)
         fields = {"hdim_v": content["hdim"], **content}
         return HipFwdTile(hdim_q=fields.pop("hdim"), **fields)
 
@@ -62,6 +71,8 @@ class HipFwd(Origin):
     def why_not(self, row: FwdRow, tile: HipFwdTile) -> str | None:
         if tile.k_dma and row.arch == "gfx950":
             return "k_dma is of gfx942: of gfx950 all loads are by DMA"
+        if tile.waves == _IN_STEP and (tile.k_dma or not row.mask or row.bias != "none" or row.softcap):
+            return "tiles of two waves are for windows: with a mask, and without k_dma, ALiBi or softcap"
         one_score = row.bias == "none" or (row.bias == "alibi" and not row.softcap)
         if one_score and not row.dropout and row.pad and row.arch in _ARCHS and row.dtype in ("fp16", "bf16"):
             return None
@@ -75,5 +86,5 @@ class HipFwd(Origin):
         type_name, mask = row.dtype.capitalize(), str(row.mask).lower()
         mover = "DmaMover" if tile.k_dma else "WideMover" if tile.hdim_v > 192 else "Mover"
         score = "kAlibi" if row.bias == "alibi" else "kSoftcap" if row.softcap else "kPlain"
-        what = f"{type_name}, {tile.hdim_q}, {tile.hdim_v}, {mask}, {mover}, {score}"
+        what = f"{type_name}, {tile.hdim_q}, {tile.hdim_v}, {mask}, {mover}, {score}, {tile.waves}"
         return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {what})"
