@@ -3,8 +3,7 @@
 // at its products while the other is at its softmax.
 //
 // A workgroup does 256 rows of a query head, a wave 32 of them, all keys in blocks of 32 to 128, by what
-// LDS and registers hold (kPingpongKeys). Each SIMD has a wave of either group. Between two barriers lies a
-// phase:
+// LDS and registers hold (kPingpongKeys). Each SIMD has a wave of either group. A phase is between barriers:
 //
 //   phase    group 0                             group 1
 //   2n       O += P[n-1] V[n-1]; S[n] = Q K[n]   softmax of S[n-1]; moves K[n+1], V[n]
@@ -488,8 +487,8 @@ struct PingpongFacts {
 
 }  // namespace fmha
 
-// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dims of the tile, mask, mover, score, waves): a kernel and its
-// facts.
+// FMHA_FWD_PINGPONG_KERNEL(symbol, type, hdims of the tile, mask, mover, score, waves): a kernel and its
+// facts
 #define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim_q, hdim_v, mask, mover, score, waves)                     \
   using entry##_type =                                                                                       \
       fmha::Pingpong<fmha::type, hdim_q, hdim_v, mask, fmha::mover, fmha::PingpongScore::score, waves>;      \
