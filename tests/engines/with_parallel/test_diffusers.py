@@ -26,7 +26,8 @@ SIZES: dict[str, Any] = {
     "pooled_projection_dim": WIDTH, "axes_dims_rope": (16, 24, 24),
 }  # fmt: skip
 # Each of two layers attends once with Ulysses, and with the ring once to each rank's keys.
-LAUNCHES = {"ring": 2 * RANKS, "ulysses": 2}
+# diffusers shares no tokens with `_flash_3`: each rank runs the whole model.
+LAUNCHES = {"ring": 2 * RANKS, "ulysses": 2, "_flash_3": 2}
 
 
 def _model(dtype: torch.dtype) -> Any:
@@ -53,13 +54,19 @@ def _sample(model: Any, dtype: torch.dtype) -> torch.Tensor:
 
 def _share(how: str) -> tuple[torch.Tensor, list[str]]:
     """Return what a rank has of the whole, and the kernels that it launched."""
-    pyfa_rocm.flash_attn.install()
+    pyfa_rocm.flash_attn.install(flash_attn_3=True)
     # diffusers numbers accelerators, of which torch for CPUs has none.
     torch.accelerator.device_count = lambda: 1
     model = _model(torch.float16)
-    model.set_attention_backend("flash")
-    config = importlib.import_module("diffusers").ContextParallelConfig(**{f"{how}_degree": RANKS})
-    model.enable_parallelism(config=config)
+    if how == "_flash_3":
+        # diffusers makes this an operator of torch that only cards have; its body does for all.
+        operator = importlib.import_module("diffusers.models.attention_dispatch")._wrapped_flash_attn_3
+        operator.register_kernel("cpu")(operator._init_fn)
+        model.set_attention_backend(how)
+    else:
+        model.set_attention_backend("flash")
+        config = importlib.import_module("diffusers").ContextParallelConfig(**{f"{how}_degree": RANKS})
+        model.enable_parallelism(config=config)
     with emulator.profile() as profile:
         sample = _sample(model, torch.float16)
     return sample, [launch.kernel for launch in profile.launches]
