@@ -87,14 +87,14 @@ def test_what_pyproject_asks_for_is_pinned(name: str, arguments: tuple[str, ...]
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("torch", ["cpu", "cuda"])
 def test_what_the_adapters_ask_for_is_pinned(torch: str, python: str) -> None:
-    """With either torch, of which pip takes that for CPUs if it finds it."""
+    """Everything is pinned with either torch; pip takes the one for CPUs if it finds it."""
     wanted = [*declared(), *map(Requirement, named(ADAPTERS / "requirements.in"))]
     check(wanted, [ADAPTERS / "requirements.txt", ADAPTERS / f"requirements-{torch}.txt"], python)
 
 
 @pytest.mark.parametrize("folder", PROGRAMS, ids=lambda folder: folder.name)
 def test_what_a_program_names_is_pinned(folder: Path) -> None:
-    """In that version: native/tools/fetch/lock_requirements.py writes the .txt from the .in."""
+    """The version is the .in file's: native/tools/fetch/lock_requirements.py writes the .txt from the .in."""
     sources = sorted(folder.glob("*/requirements.in"))
     assert [path.with_suffix(".txt") for path in sources] == sorted(folder.glob("*/requirements.txt"))
     for path in sources:

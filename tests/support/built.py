@@ -23,7 +23,7 @@ from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES, P_SCALES, fp8_of
 
 Row = dict[str, Any]
 DTYPE_OF = {name: dtype for dtype, name in CATALOGUE_TYPES.items()}
-# By arch: checks that are off by default, which our kernels pass.
+# Each arch's checks that are off by default, which our kernels pass.
 MORE_CHECKS = {
     arch.name: {"FMHA_EMU_CHECKS": "hazards-vector-scalar"}
     for arch in load_tool("catalogue/archs").read_archs().archs
@@ -44,7 +44,7 @@ def every(family: str) -> pytest.MarkDecorator:
 
 
 def every_of(some: Iterable[Row]) -> pytest.MarkDecorator:
-    """As `every`, of some rows."""
+    """Like `every`, for some rows."""
     params = [
         pytest.param(row, id=row["name"], marks=pytest.mark.every_kernel)
         for row in some

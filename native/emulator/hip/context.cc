@@ -72,7 +72,7 @@ HIP_API int hipCtxPushCurrent(HipContext context) {
 HIP_API int hipCtxPopCurrent(HipContext* out) {
   return guarded([&] { return pop(out, "hipCtxPopCurrent"); });
 }
-// In place of the top; null: takes it away.
+// Replaces the top; null: takes it away.
 HIP_API int hipCtxSetCurrent(HipContext context) {
   return guarded([&] {
     if (!context) return stack().empty() ? hipSuccess : pop(nullptr, "hipCtxSetCurrent");

@@ -151,7 +151,7 @@ def test_varlen_forms() -> None:
 
 
 def test_probabilities() -> None:
-    """Without dropout none; with it, flash-attn's size and type, and the signs that explain the output."""
+    """The mask is None without dropout, else of flash-attn's size and type; its signs explain the output."""
     q, k, v = (draw(1, 60, 2, 64, seed=i) for i in range(3))
     out, lse, s_dmask = flash_attn.flash_attn_func(q, k, v, return_attn_probs=True)
     assert (s_dmask.shape, s_dmask.dtype) == ((0,), q.dtype)

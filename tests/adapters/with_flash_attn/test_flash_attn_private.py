@@ -316,7 +316,7 @@ def test_refuses_beside_another_extension(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_autograd_functions() -> None:
-    """By flash-attn's order of arguments, whose last is not ours."""
+    """Arguments are in flash-attn's order, whose last is not ours."""
     q, k, v = (draw(1, 20, 2, 64, seed=i).requires_grad_() for i in range(3))
     options: tuple[Any, ...] = (0.0, SCALE, True, (-1, -1), 0.0, None, False, False)
     out = private.FlashAttnFunc.apply(q, k, v, *options, True)

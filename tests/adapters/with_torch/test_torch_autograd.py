@@ -316,7 +316,7 @@ def test_varlen_operators() -> None:
 
 
 def test_nothing_to_do() -> None:
-    """Without rows, keys, or sequences."""
+    """Calls have no rows, no keys, or no sequences."""
     for shape, seqlen_k in (((1, 0, 2, 64), 5), ((1, 5, 2, 64), 5), ((0, 5, 2, 64), 5)):
         inputs = qkv(shape, seqlen_k=seqlen_k)
         got = of(flash_attn_func, inputs, like(inputs[0]))

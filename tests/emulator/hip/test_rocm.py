@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""In what releases of ROCm differ, and what they have in common where a kinder device would hide a fault."""
+"""How releases of ROCm differ, and what all do where a kinder device would hide a fault."""
 
 from __future__ import annotations
 

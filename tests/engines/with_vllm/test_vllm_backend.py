@@ -41,9 +41,7 @@ def laid_out(layout: KVCacheLayout, shape: tuple[int, ...], dtype: torch.dtype) 
     return memory.permute(*np.argsort(layout.stride_order).tolist())[1]
 
 
-def step(
-    queries: tuple[int, ...] = QUERIES, lengths: tuple[int, ...] = LENGTHS, **changes: Any
-) -> Metadata:  # fmt: skip
+def step(queries: tuple[int, ...] = QUERIES, lengths: tuple[int, ...] = LENGTHS, **changes: Any) -> Metadata:
     """The metadata of a step, by default with a token, a prompt and a draft."""
     table = torch.arange(BLOCKS, dtype=torch.int32).flip(0).reshape(3, 4)
     starts = np.cumsum((0, *queries))
@@ -336,7 +334,7 @@ def test_what_vllm_asks() -> None:
     ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
 )
 def test_what_it_refuses(changes: dict[str, Any], reason: str) -> None:
-    """With a reason that says what there is."""
+    """The reason says what there is."""
     assert reason in "; ".join(Backend.validate_configuration(**ASKED | changes))
 
 
@@ -353,7 +351,7 @@ def test_what_it_refuses(changes: dict[str, Any], reason: str) -> None:
     ids=["hdim", "cache", "sinks", "fp8", "window", "rank"],
 )
 def test_layers_that_it_refuses(make: Any, reason: str) -> None:
-    """On vLLM's CPU platform, which does not ask before."""
+    """vLLM's CPU platform does not ask before."""
     with pytest.raises(UnsupportedError, match=r"a layer of .* attention with 4 heads") as caught:
         make()
     assert reason in str(caught.value)

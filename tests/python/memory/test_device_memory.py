@@ -271,7 +271,7 @@ def test_capture_of_calls_that_allocate() -> None:
 
 
 def test_memory_is_freed_beside_a_capture(monkeypatch: pytest.MonkeyPatch, calls_of_hip: list[str]) -> None:
-    """With hipFree and hipMalloc while a graph is recorded: it stays valid."""
+    """hipFree and hipMalloc leave a graph valid while it is recorded."""
     q, o = normal(), p.DeviceArray.empty(_SHAPE, np.float16)
     dropped = [p.DeviceArray.empty((1000,), np.uint8)]
 
