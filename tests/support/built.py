@@ -18,8 +18,9 @@ from reference import visible
 from tools import load_tool
 
 import pyfa_rocm
+from pyfa_rocm._call.params import CATALOGUE_TYPES
 from pyfa_rocm._runtime import library
-from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES, P_SCALES, fp8_of
+from pyfa_rocm.oracle.rounding import P_SCALES, fp8_of
 
 Row = dict[str, Any]
 DTYPE_OF = {name: dtype for dtype, name in CATALOGUE_TYPES.items()}
