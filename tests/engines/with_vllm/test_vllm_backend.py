@@ -150,12 +150,14 @@ def test_layouts(layout: KVCacheLayout, kind: str) -> None:
     [
         ({"sliding_window": 7}, {"window_size": (6, 0)}),
         ({"logits_soft_cap": 3.0}, {"softcap": 3.0}),
-        ({"alibi_slopes": [0.5, 0.25, 0.125, 0.0625]},
-         {"alibi_slopes": np.array([0.5, 0.25, 0.125, 0.0625], np.float32)}),
+        (
+            {"alibi_slopes": [0.5, 0.25, 0.125, 0.0625]},
+            {"alibi_slopes": np.array([0.5, 0.25, 0.125, 0.0625], np.float32)},
+        ),
         ({"sinks": torch.tensor([0.0, 1.0, 2.0, 3.0]).bfloat16()}, {"sinks": np.arange(4, dtype=np.float32)}),
     ],
     ids=["window", "softcap", "alibi", "sinks"],
-)  # fmt: skip
+)
 def test_features(arguments: dict[str, Any], options: dict[str, Any]) -> None:
     cache = laid_out(KVCacheLayout.LBNHC, (BLOCKS, KEYS, SIZE, 2 * HDIM), torch.bfloat16)
     check(made(**arguments), cache, **options)
@@ -243,11 +245,13 @@ def test_a_step_of_beginnings() -> None:
     """It goes to the forward kernels, with the same result as from the cache."""
     q, (k, v) = random(23, 1, 128), random(2, 23, 1, 128)
     meta = step(
-        num_actual_tokens=23, query_start_loc=torch.tensor([0, 3, 23], dtype=torch.int32), max_seq_len=20,
+        num_actual_tokens=23,
+        query_start_loc=torch.tensor([0, 3, 23], dtype=torch.int32),
+        max_seq_len=20,
         seq_lens=torch.tensor([3, 20], dtype=torch.int32),
         block_table=torch.tensor([[7, 0], [2, 3]], dtype=torch.int32),
         slot_mapping=torch.tensor([112, 113, 114, *range(32, 52)]),
-    )  # fmt: skip
+    )
     cache = laid_out(KVCacheLayout.LBHNC, (BLOCKS, 1, SIZE, 256), torch.bfloat16)
     layer = made(num_heads=1, head_size=128, num_kv_heads=1, scale=128**-0.5)
     layer.do_kv_cache_update(LAYER, k, v, cache, meta.slot_mapping)

@@ -241,8 +241,9 @@ def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert main.main(["prove", "--json"]) == 1
     proof = json.loads(capsys.readouterr().out)
     assert [(x["ok"], x["reason"]) for x in proof["features"]] == [
-        *[(False, "")] * 4, *[(True, "no such kernel")] * 2,
-    ]  # fmt: skip
+        *[(False, "")] * 4,
+        *[(True, "no such kernel")] * 2,
+    ]
     assert demo.proof_table(proof).count("WRONG") == 4
     assert main.main(["prove"]) == 1
     text = capsys.readouterr().out
