@@ -57,7 +57,7 @@ def test_every_package_has_one_version_and_its_hashes(path: Path) -> None:
 
 
 def check(wanted: list[Requirement], paths: list[Path], python: str) -> None:
-    """That these files have, on this Python, one version of each, and the one that is wanted."""
+    """Assert that these files have one version of each on this Python, and the wanted one."""
 
     def applies(requirement: Requirement) -> bool:
         return not requirement.marker or requirement.marker.evaluate({"python_version": python})
@@ -121,7 +121,7 @@ def test_pip_installs_nothing_else() -> None:
 
 
 def test_debian_packages_have_versions() -> None:
-    """Those of which something ends up inside kernels; a release takes no other version."""
+    """Packages with a part that ends up inside kernels have a version; a release takes no other."""
     lines = [x for x in (FETCH / "debian-packages.txt").read_text().splitlines() if not x.startswith("#")]
     versions = dict(line.split("=", 1) for line in lines)
     assert all(re.fullmatch(r"[\w.+~:-]+", version) for version in versions.values())

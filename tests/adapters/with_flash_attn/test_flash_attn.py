@@ -273,7 +273,7 @@ def test_uninstall(installed: None) -> None:
 
 
 def test_transformers_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when it has looked before, and found nothing."""
+    """transformers finds it even if it has looked before, and found nothing."""
     utils = importlib.import_module("transformers.utils.import_utils")
     monkeypatch.setattr(utils, "is_torch_cuda_available", lambda: True)  # as with torch for ROCm on a card
     for forget in ("is_flash_attn_2_available", "is_flash_attn_4_available"):

@@ -140,7 +140,7 @@ print(version.value // 100_000)
     ],
 )
 def test_runtime_version(name: str, release: str, version: int) -> None:
-    """That of the release, or of the name by which the library was asked for."""
+    """The version is the release's, or that of the name by which the library was asked for."""
     library = emulator_path().parent / name
     assert run_script(_VERSION, str(library), env={"FMHA_EMU_ROCM": release}) == f"{version}\n"
 

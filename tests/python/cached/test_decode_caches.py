@@ -43,7 +43,7 @@ class Stored(Problem):
 
 
 class Storing(Decoding):
-    """Such a cache on the device. Keys and values become what it stands for."""
+    """A described cache on the device. Keys and values become what it stands for."""
 
     p: Stored
 
