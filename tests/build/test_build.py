@@ -198,7 +198,7 @@ def test_sets_nest(tmp_path: Path, kernel_set: str, count: int) -> None:
 
 
 def test_what_a_build_leaves_out_is_a_table_of_the_library(tmp_path: Path) -> None:
-    """By the smallest set that has it, with what to change about the build; of those alike, one."""
+    """Each names the smallest set that has it and what to change about the build; one of those alike."""
     any_length = PLAIN.replace("[false, true]", "true")
     catalogue = TILES + any_length + any_length.replace('"default"', '"full"').replace("bf16", "fp16")
 

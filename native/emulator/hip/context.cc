@@ -188,7 +188,7 @@ HIP_API int hipDevicePrimaryCtxReset(int index) {
     return code;
   });
 }
-// As ROCm: the context is always active, and an active one keeps its flags.
+// Like ROCm's: the context is always active, and an active one keeps its flags.
 HIP_API int hipDevicePrimaryCtxSetFlags(int index, unsigned) {
   return guarded([&] {
     if (const int e = check_device(index, "hipDevicePrimaryCtxSetFlags")) return e;

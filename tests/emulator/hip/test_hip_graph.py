@@ -198,7 +198,7 @@ def unsafe_calls() -> dict[str, tuple[object, ...]]:
 @pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
 @pytest.mark.parametrize("own", [True, False])
 def test_unsafe_calls(name: str, mode: int, own: bool) -> None:
-    """By mode: forbidden to every thread, to the capturing one, or to none; a copy that waits, to all."""
+    """A mode forbids them to every thread, to the capturing one, or to none; a copy that waits, to all."""
     stream = Stream(1)
     codes: list[int] = []
     args = unsafe_calls()[name]

@@ -214,7 +214,7 @@ def test_models_and_steps_that_it_refuses(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_sglang_finds_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the entry point of the wheel; its command line knows the name, once."""
+    """The wheel's entry point registers it; SGLang's command line knows the name, once."""
     project = (recorded.DOCS.parent / "pyproject.toml").read_text()
     found = re.findall(
         rf'^\[project.entry-points."{re.escape(GENERAL_PLUGINS_GROUP)}"\]\n(.*) = "(.*)"', project, re.M
