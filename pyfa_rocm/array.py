@@ -25,11 +25,7 @@ float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
 float8_e4m3fnuz = np.dtype(ml_dtypes.float8_e4m3fnuz)
 _ADDRESS_SPACE = 1 << 63
 # Types that NumPy does not know by name, nor as numbers.
-_EXTRA_DTYPES = {
-    "bfloat16": bfloat16,
-    "float8_e4m3fn": float8_e4m3fn,
-    "float8_e4m3fnuz": float8_e4m3fnuz,
-}
+_EXTRA_DTYPES = {str(dtype.name): dtype for dtype in (bfloat16, float8_e4m3fn, float8_e4m3fnuz)}
 
 
 @functools.cache

@@ -58,7 +58,7 @@ class AbiMismatchError(FmhaError, RuntimeError):
     status = 5
 
 
-# By the status of the C library.
+# Keyed by the status of the C library.
 BY_STATUS: dict[int, type[FmhaError]] = {
     cls.status: cls
     for cls in (InvalidArgumentError, UnsupportedError, HipError, InternalError, AbiMismatchError)

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyfa_rocm._call.params import CATALOGUE_TYPES
 from pyfa_rocm.array import DeviceArray, dtype_of
 from pyfa_rocm.attention import flash_attn_func
 from pyfa_rocm.backward import flash_attn_bwd
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.oracle.gradients import gradients
 from pyfa_rocm.oracle.reference import attention
-from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES, numerics_of
+from pyfa_rocm.oracle.rounding import numerics_of
 
 DATA = Path(__file__).parent / "data" / "accuracy.csv"
 HEADS, SEQLEN = 4, 512

@@ -32,7 +32,7 @@ fmha_notice(rocm-device-libs "${FMHA_BITCODE}/copyright" "${_rocm_doc}/rocm-devi
             "${_rocm_doc}/ROCm-Device-Libs/LICENSE.TXT" /usr/share/doc/rocm-device-libs-17/copyright)
 fmha_notice(hip "${FMHA_HIP_PATH}/copyright" "${_rocm_doc}/hip/LICENSE.txt" "${_rocm_doc}/hip/LICENSE.md"
             /usr/share/doc/libamdhip64-dev/copyright)
-# In the library and in the software device.
+# The library and the software device contain it.
 fmha_notice(zstd /usr/share/doc/libzstd-dev/copyright /usr/share/licenses/libzstd-static/LICENSE
             /usr/share/licenses/libzstd/LICENSE /usr/share/licenses/zstd/LICENSE)
 if(TARGET amdhip64_emu)

@@ -7,7 +7,7 @@
 
 namespace fmha {
 
-// For a not negative and b above 0.
+// Expects a >= 0 and b > 0.
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
   const int64_t sum = a + b - 1;
   if (((sum | b) >> 32) == 0) return static_cast<uint32_t>(sum) / static_cast<uint32_t>(b);

@@ -15,7 +15,7 @@ constexpr uintptr_t kWorkspaceAlign = 256;
 // The prefix of names in passes that have the forward call's fields as a struct of their own.
 constexpr const char kPrefix[] = "fwd->";
 
-// For a buffer of no bytes, whose address may be NULL, which would say that there is none.
+// Stands for a buffer of no bytes: its address may be NULL, which would say that there is none.
 alignas(16) char g_no_bytes[16];
 
 template <typename Struct>

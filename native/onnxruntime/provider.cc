@@ -79,7 +79,7 @@ OrtStatus* get_capability(OrtEp* self, const OrtGraph* graph, OrtEpGraphSupportI
   });
 }
 
-// By name: ONNX Runtime gives each value once, and leaves out what nothing reads.
+// Finds a value by its name: ONNX Runtime gives each value once, and leaves out what nothing reads.
 int index_of(const Value& value, const Node& fused, bool output) {
   const size_t count = output ? fused.output_count() : fused.input_count();
   for (size_t i = 0; i < count && value.given(); i++) {

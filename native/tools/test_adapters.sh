@@ -17,7 +17,7 @@ python=${PYTHON:-python3} venv=$PWD/build/adapters-venv
 native/tools/wheel/check_wheel.sh "$wheel" "$python"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
-# Without dependencies: the files name them all.
+# pip fetches no dependencies: the files name them all.
 locked() { pip install --no-compile --no-deps --only-binary=:all: --require-hashes -r "tests/adapters/$1"; }
 locked requirements.txt
 locked requirements-cpu.txt || {

@@ -16,6 +16,7 @@ from pyfa_rocm._call.numbers import to_float, to_integer, truth
 from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = [
+    "CATALOGUE_TYPES",
     "DTYPES",
     "FP8",
     "MASKS",
@@ -37,6 +38,8 @@ DTYPES = {
     "float8_e4m3fnuz": "FMHA_FP8_E4M3_FNUZ",
     "float8_e4m3fn": "FMHA_FP8_E4M3_FN",
 }
+# The catalogue's names of them, which messages and fmha_build_info() have.
+CATALOGUE_TYPES = dict(zip(DTYPES, ("fp16", "bf16", "fp32", "fp8", "fp8fn"), strict=True))
 # 8-bit floats, the second OCP's. No device computes with both, and the library refuses the other kind.
 FP8 = ("float8_e4m3fnuz", "float8_e4m3fn")
 MASKS = {

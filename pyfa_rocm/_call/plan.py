@@ -26,7 +26,7 @@ __all__ = ["Plan", "Plans", "find", "keep", "make"]
 
 # Plans a table holds at most. Sequence lengths that are never the same would fill it without end.
 _MOST_PLANS = 512
-# As the C library says.
+# The C library's limit.
 _MOST_EXTENTS = 16
 # A plan is kept if its options are of these types: a key must not change once it is stored.
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, Layout))

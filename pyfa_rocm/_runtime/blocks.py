@@ -21,7 +21,7 @@ _CLASSES = 8
 # HIP hands out no less than a page; what is smaller is all one class.
 _SMALL_BYTES = 512
 
-# For all that is said of blocks.
+# Guards everything that is known of blocks.
 lock = threading.RLock()
 # A forked child must not get a lock that a thread of its parent holds.
 at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)

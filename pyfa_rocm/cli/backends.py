@@ -199,7 +199,7 @@ def _torch(problem: Problem, gradients: bool) -> Results:
 
 
 def _jax(problem: Problem, gradients: bool) -> Results:
-    """Under jit, on JAX's default device."""
+    """Run under jit, on JAX's default device."""
     jax, adapter = import_module("jax"), import_module("pyfa_rocm.jax")
     inputs = [jax.numpy.asarray(x) for x in problem.inputs()]
     attend = functools.partial(adapter.flash_attn_func, causal=problem.causal, return_lse=True)

@@ -16,7 +16,7 @@ from pyfa_rocm.errors import FmhaError, InvalidArgumentError
 
 # Whatever release of ROCm a program was linked for, and what opens it by hand.
 NAMES = ("libamdhip64.so", "libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so.7")
-# As the software device has them: a test compares these with its own messages.
+# Names of the software device's checks: a test compares these with its own messages.
 CHECKS = (
     "lds-unwritten",
     "lds-race",

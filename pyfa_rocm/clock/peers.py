@@ -17,7 +17,7 @@ from pyfa_rocm.errors import InvalidArgumentError
 __all__ = ["peers"]
 
 _ROOT = Path(__file__).parents[2]
-# Those of a checkout, which are named without a path.
+# Modules of a checkout, which are named without a path.
 _FOLDER = _ROOT / "benchmarks" / "peers"
 
 

@@ -52,7 +52,7 @@ _ROWS = 1024
 _AITER_TILE, _AITER_THREADS = 256, 512
 # Keys of a workgroup's tile, and threads of a workgroup, of its backward kernels for this head dim.
 _AITER_TILE_KEYS, _AITER_BACKWARD_THREADS = 192, 256
-# In the name of the kernel that makes dQ of its float32 sums.
+# Part of the name of the kernel that makes dQ of its float32 sums.
 _SUM_OF_DQ = "_bwd_sum_"
 _AITER_HDIM = 128
 _AITER_DOES = ("forward", _AITER_HDIM, "bfloat16")

@@ -57,7 +57,7 @@ _SCHEMAS = {
 _Four = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-# On tensors with memory, the operators' arguments being those of the functions below.
+# Implementations for tensors with memory; arguments are those of the functions below.
 
 
 def _forward(q: Any, k: Any, v: Any, *options: Any) -> Any:
@@ -101,7 +101,7 @@ def _varlen_backward(
     return extension.varlen_bwd(*tensors, *numbers, *window, softcap, deterministic, None, rng_state)[3]
 
 
-# On tensors without memory, for tracing.
+# Implementations for tensors without memory: tracing.
 
 
 def _trace_of(

@@ -316,9 +316,11 @@ def flash_attn_with_kvcache(
     _require_no_chunk(attention_chunk)
     if k is not None:
         for name, x in (
-            ("cu_seqlens_k_new", cu_seqlens_k_new), ("rotary_seqlens", rotary_seqlens), ("qv", qv),
+            ("cu_seqlens_k_new", cu_seqlens_k_new),
+            ("rotary_seqlens", rotary_seqlens),
+            ("qv", qv),
             ("cu_seqlens_q", cu_seqlens_q),
-        ):  # fmt: skip
+        ):
             _refuse_with_new(name, x)
     dims = "(batch, seqlen_q, nhead, hdim)" if cu_seqlens_q is None else "(total_q, nhead, hdim)"
     require_inputs(dims, q=q)

@@ -30,7 +30,7 @@ _DEVICE_FUNCTIONS = (
     "hipGetLastError",
     "hipGetErrorName",
 )
-# In the order of ``fmha_jax_library``.
+# Functions in the order of ``fmha_jax_library``.
 _LIBRARY_FUNCTIONS = (
     "fwd", "fwd_prepare", "fwd_extents", "fwd_workspace_bytes", "bwd", "bwd_prepare", "bwd_extents",
     "decode", "decode_prepare", "decode_extents", "kv_append", "kv_append_prepare", "kv_append_extents",

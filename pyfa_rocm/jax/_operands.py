@@ -79,7 +79,7 @@ class Arrays:
             raise InvalidArgumentError(
                 f"{name}: got shape {array.shape}, expected sizes that are known while tracing"
             )
-        # Before JAX sees it, which would make 32 bits of 64 without a word.
+        # Checked before JAX sees it: JAX would silently make 32 bits of 64.
         self.layouts[name] = contiguous(tuple(array.shape), str(array.dtype), _DEVICE)
         self.arrays[name] = array
 

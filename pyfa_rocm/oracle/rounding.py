@@ -62,19 +62,12 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from pyfa_rocm._call.params import CATALOGUE_TYPES
 from pyfa_rocm._runtime import library
 from pyfa_rocm.array import dtype_of
 
 Float64 = npt.NDArray[np.float64]
 
-# The catalogue's names of types, which the library uses.
-CATALOGUE_TYPES = {
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float8_e4m3fnuz": "fp8",
-    "float8_e4m3fn": "fp8fn",
-}
 _FACTS = {name: ml_dtypes.finfo(dtype_of(name)) for name in CATALOGUE_TYPES}  # type: ignore[no-untyped-call]
 # Explicit mantissa bits, and the distance between subnormals.
 MANTISSA_BITS = {name: int(facts.nmant) for name, facts in _FACTS.items()}

@@ -60,7 +60,7 @@ class Distance(NamedTuple):
     ratio: float
 
 
-# By result: "o", "lse", and "dq", "dk", "dv" of a backward pass.
+# Keyed by result: "o", "lse", and "dq", "dk", "dv" of a backward pass.
 Errors = dict[str, Distance]
 
 

@@ -151,7 +151,7 @@ class _Backward:
         )
 
 
-# On tensors with memory.
+# Implementations for tensors with memory.
 
 
 def _run(
@@ -209,7 +209,7 @@ def _addresses(plan: BwdPlan, results: tuple[torch.Tensor, ...]) -> dict[str, in
     return {name: x.data_ptr() for name, x in zip(_NAMES, results, strict=True) if name in plan.gradients}
 
 
-# On tensors without memory, for tracing.
+# Implementations for tensors without memory: tracing.
 
 
 def _trace(

@@ -183,7 +183,7 @@ def _planned(invocation: Invocation) -> tuple[Plan, dict[str, Tensor], OptionalA
     return plan, described, optional
 
 
-# On tensors with memory.
+# Implementations for tensors with memory.
 
 
 def _run(
@@ -379,7 +379,7 @@ def _launch_with_random_bytes(
     return p
 
 
-# On tensors without memory, for tracing.
+# Implementations for tensors without memory: tracing.
 
 
 def _trace(

@@ -124,7 +124,7 @@ class Step:
         return index
 
     def gathered(self) -> torch.Tensor:
-        """By what transformers gathers: only the new tokens, if no others count; or a copy of all keys."""
+        """Attend to what transformers gathers: the new tokens, if no others count, or a copy of all keys."""
         given = dict(self.given)
         k, v = (x[0].transpose(0, 1) for x in self.cache.update(*self.new, self.layer, given))
         return varlen_forward(
@@ -133,7 +133,7 @@ class Step:
         )  # fmt: skip
 
     def by_tokens(self) -> torch.Tensor:
-        """By the list of all tokens, each of which is a page."""
+        """Attend by the list of all tokens, each of which is a page."""
         allocator, read, write = self.allocator, self.of_kind("read_index"), self.of_kind("write_index")
 
         def keys() -> Keys:
@@ -152,7 +152,7 @@ class Step:
         return decode(self.q, k, v, self.once_a_step(read, keys), scores, starts, longest)
 
     def by_pages(self) -> torch.Tensor:
-        """By a block table, of sequences with a query each."""
+        """Attend by a block table; each sequence has one query."""
         allocator, table, count = self.allocator, self.given["block_table"], len(self.q)
         k, v = self.pages()
         size = k.shape[1]

@@ -7,6 +7,7 @@ import functools
 
 import torch
 
+from pyfa_rocm._call.params import FP8
 from pyfa_rocm.torch._serving import refusal
 
 __all__ = ["cache_dtype", "fp8_dtype"]
@@ -18,7 +19,7 @@ _FP8 = ("fp8", "fp8_e4m3")
 @functools.cache
 def fp8_dtype() -> torch.dtype | None:
     """Return the device's 8-bit float; None: it has none in caches."""
-    for dtype in (torch.float8_e4m3fnuz, torch.float8_e4m3fn):
+    for dtype in (getattr(torch, name) for name in FP8):
         if not refusal(128, 128, torch.bfloat16, dtype):
             return dtype
     return None

@@ -39,7 +39,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
 
 
 def test_it_is_asked_once(program: Program, tmp_path: Path) -> None:
-    """And not by another clone, whose program lies elsewhere."""
+    """Another clone, whose program lies elsewhere, takes the answer too."""
     program.answer()
     program.answer()
     again = Program(tmp_path / "two" / "clang", "version 1")

@@ -114,7 +114,7 @@ def test_call_overhead_beside_flash_attn(tmp_path: Path) -> None:
 
 
 def test_call_overhead_says_what_could_not_be_fetched(tmp_path: Path) -> None:
-    """With an environment to make, and no package index to take from."""
+    """There is an environment to make, and no package index to take from."""
     script = tmp_path / "benchmarks" / "call_overhead.py"
     script.parent.mkdir()
     shutil.copy(ROOT / "benchmarks" / "call_overhead.py", script)

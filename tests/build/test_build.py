@@ -198,7 +198,7 @@ def test_sets_nest(tmp_path: Path, kernel_set: str, count: int) -> None:
 
 
 def test_what_a_build_leaves_out_is_a_table_of_the_library(tmp_path: Path) -> None:
-    """By the smallest set that has it, with what to change about the build; of those alike, one."""
+    """Each names the smallest set that has it and what to change about the build; one of those alike."""
     any_length = PLAIN.replace("[false, true]", "true")
     catalogue = TILES + any_length + any_length.replace('"default"', '"full"').replace("bf16", "fp16")
 
@@ -333,7 +333,7 @@ def support_table(tmp_path: Path, catalogue: str, *arguments: str) -> subprocess
 def test_support_table(tmp_path: Path) -> None:
     """Lines that differ in one column are merged; a narrower kernel has its own line."""
     readme = tmp_path / "README.md"
-    # From the repository's own: the marks.
+    # Marks of the table, as the repository's README has them.
     marks = [
         line for line in (ROOT / "README.md").read_text().splitlines(True) if "<!-- support-table" in line
     ]
@@ -376,7 +376,7 @@ def test_same_catalogue_rewrites_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("resource", ["vgpr_spills", "sgpr_spills"])
 def test_spills_need_a_reason(resource: str) -> None:
-    """To other registers; to memory there is none."""
+    """A row may allow spills to other registers; nothing may go to memory."""
     module = load_tool("catalogue/report")
     uses: dict[str, Any] = {"vgpr_spills": 0, "sgpr_spills": 0, "scratch_bytes": 0}
     row = {"arch": "gfx942", "name": "kernel", "allow_spills": None, **uses}

@@ -56,6 +56,6 @@ def test_another_ck(tmp_path: Path, name: str, times: int) -> None:
 
 
 def test_a_ck_without_the_header(tmp_path: Path) -> None:
-    """As one of another release may be."""
+    """A header of another release may lack the lines: a message says which change failed."""
     assert run(tmp_path / "nothing", tmp_path / "out").startswith("K one slice ahead")
     assert not (tmp_path / "out").exists()

@@ -57,7 +57,7 @@ def test_every_package_has_one_version_and_its_hashes(path: Path) -> None:
 
 
 def check(wanted: list[Requirement], paths: list[Path], python: str) -> None:
-    """That these files have, on this Python, one version of each, and the one that is wanted."""
+    """Assert that these files have one version of each on this Python, and the wanted one."""
 
     def applies(requirement: Requirement) -> bool:
         return not requirement.marker or requirement.marker.evaluate({"python_version": python})
@@ -87,14 +87,14 @@ def test_what_pyproject_asks_for_is_pinned(name: str, arguments: tuple[str, ...]
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("torch", ["cpu", "cuda"])
 def test_what_the_adapters_ask_for_is_pinned(torch: str, python: str) -> None:
-    """With either torch, of which pip takes that for CPUs if it finds it."""
+    """Everything is pinned with either torch; pip takes the one for CPUs if it finds it."""
     wanted = [*declared(), *map(Requirement, named(ADAPTERS / "requirements.in"))]
     check(wanted, [ADAPTERS / "requirements.txt", ADAPTERS / f"requirements-{torch}.txt"], python)
 
 
 @pytest.mark.parametrize("folder", PROGRAMS, ids=lambda folder: folder.name)
 def test_what_a_program_names_is_pinned(folder: Path) -> None:
-    """In that version: native/tools/fetch/lock_requirements.py writes the .txt from the .in."""
+    """The version is the .in file's: native/tools/fetch/lock_requirements.py writes the .txt from the .in."""
     sources = sorted(folder.glob("*/requirements.in"))
     assert [path.with_suffix(".txt") for path in sources] == sorted(folder.glob("*/requirements.txt"))
     for path in sources:
@@ -121,7 +121,7 @@ def test_pip_installs_nothing_else() -> None:
 
 
 def test_debian_packages_have_versions() -> None:
-    """Those of which something ends up inside kernels; a release takes no other version."""
+    """Packages with a part that ends up inside kernels have a version; a release takes no other."""
     lines = [x for x in (FETCH / "debian-packages.txt").read_text().splitlines() if not x.startswith("#")]
     versions = dict(line.split("=", 1) for line in lines)
     assert all(re.fullmatch(r"[\w.+~:-]+", version) for version in versions.values())

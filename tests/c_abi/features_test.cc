@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// As problem_test.cc: bias, ALiBi, softcap, packed sequences, dropout,
+// Like problem_test.cc, for features: bias, ALiBi, softcap, packed sequences, dropout,
 // fp32 and fp8.
 #include <cfloat>
 #include <cmath>

@@ -107,7 +107,7 @@ def run(code: bytes, x: DeviceArray, by: float) -> None:
 
 
 def test_a_program_compiles_and_runs(hiprtc: Hiprtc) -> None:
-    """For the current device, without being told which."""
+    """hiprtc compiles for the current device without being told which."""
     compiled = hiprtc.compile(ADD)
     assert compiled.result == SUCCESS, compiled.log
     assert compiled.log == b"\0"
@@ -139,7 +139,7 @@ def test_options_count(hiprtc: Hiprtc) -> None:
 
 
 def test_errors_are_in_the_log(hiprtc: Hiprtc) -> None:
-    """With the line of the caller's source, and no code."""
+    """The log has the line of the caller's source; there is no code."""
     compiled = hiprtc.compile(ADD + "\nint nothing = missing;\n")
     assert (compiled.result, compiled.code) == (COMPILATION, b"")
     assert compiled.log.endswith(b"\0")

@@ -181,7 +181,7 @@ def out_of_memory(folder: Path, patch: Patch) -> str:
 
 
 def no_zig(folder: Path, patch: Patch) -> str:
-    """With neither zig nor a Python that has ziglang on the PATH."""
+    """The machine has neither zig nor a Python that has ziglang on the PATH."""
     cmake = shutil.which("cmake")
     assert cmake, "no cmake"
     (folder / "bin").mkdir()

@@ -147,7 +147,7 @@ REFUSED: list[tuple[str, Callable[[], Callable[[], Any]], type[FmhaError], str]]
     ("make", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
 )
 def test_refused(make: Callable[[], Callable[[], Any]], error: type[FmhaError], message: str) -> None:
-    """With a message that names the argument, and before anything is allocated."""
+    """The message names the argument, and nothing is allocated before."""
     call = make()
     p.memory.reset_peak()
     before = p.memory.peak_bytes

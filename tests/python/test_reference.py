@@ -241,7 +241,7 @@ def _kernel(case: Case, *, toward_zero: bool = False, forget_key: bool = False, 
 )
 @pytest.mark.parametrize("seqlen_k", [17, 300])
 def test_tolerance_takes_a_right_kernel_and_no_other(dtype: str, o_dtype: str, seqlen_k: int) -> None:
-    """Not one that rounds P toward zero, nor one that loses a key, nor one of fewer bits."""
+    """A kernel fails that rounds P toward zero, loses a key, or has fewer bits."""
     case = Case(
         batch=1, seqlen_q=256, seqlen_k=seqlen_k, nhead_k=2, ratio=1, hdim=64, dtype=dtype, o_dtype=o_dtype
     )

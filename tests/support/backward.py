@@ -21,7 +21,7 @@ from pyfa_rocm import BwdParams, Strided
 
 NAMES = ("dq", "dk", "dv")
 DBIAS = "dbias"
-# As the C ABI asks.
+# The C ABI asks for this alignment.
 _WORKSPACE = Layout(start=256)
 
 

@@ -18,12 +18,13 @@ from reference import visible
 from tools import load_tool
 
 import pyfa_rocm
+from pyfa_rocm._call.params import CATALOGUE_TYPES
 from pyfa_rocm._runtime import library
-from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES, P_SCALES, fp8_of
+from pyfa_rocm.oracle.rounding import P_SCALES, fp8_of
 
 Row = dict[str, Any]
 DTYPE_OF = {name: dtype for dtype, name in CATALOGUE_TYPES.items()}
-# By arch: checks that are off by default, which our kernels pass.
+# Each arch's checks that are off by default, which our kernels pass.
 MORE_CHECKS = {
     arch.name: {"FMHA_EMU_CHECKS": "hazards-vector-scalar"}
     for arch in load_tool("catalogue/archs").read_archs().archs
@@ -44,7 +45,7 @@ def every(family: str) -> pytest.MarkDecorator:
 
 
 def every_of(some: Iterable[Row]) -> pytest.MarkDecorator:
-    """As `every`, of some rows."""
+    """Like `every`, for some rows."""
     params = [
         pytest.param(row, id=row["name"], marks=pytest.mark.every_kernel)
         for row in some

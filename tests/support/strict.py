@@ -31,7 +31,7 @@ def _call(library: ctypes.CDLL, name: str, address: int, nbytes: int) -> None:
 
 
 def only_initialized(address: int, nbytes: int, written: npt.NDArray[np.bool_]) -> None:
-    """From now on a kernel may read of this memory what `written` says, a flag a byte, or what it wrote."""
+    """Let a kernel read of this memory only what `written` says, a flag a byte, or what it wrote."""
     if (library := _library()) is None:
         return
     _call(library, "fmha_emu_track_initialized", address, nbytes)

@@ -32,7 +32,7 @@ struct WatchedAllocation;  // global_watch.h
 
 class GlobalOrder {
  public:
-  // For a new workgroup of `waves`, whose progress the caller keeps up to date.
+  // Begins a new workgroup of `waves`, whose progress the caller keeps up to date.
   void reset(std::vector<QueueProgress*> waves, uint32_t checks);
   // An access inside `a`. False after a finding.
   bool access(Wave& w, const Inst& inst, const Run& run, const WatchedAllocation& a);

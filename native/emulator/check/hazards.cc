@@ -41,7 +41,7 @@ namespace {
 
 constexpr int kInterlocked = 0;  // the hardware waits by itself
 
-// By the order in which the rules give them, RDNA's last.
+// Rows stand in the order of the rules, RDNA's last.
 static_assert(static_cast<int>(Isa::kCdna2) == 0 && static_cast<int>(Isa::kCdna3) == 1 &&
               static_cast<int>(Isa::kCdna4) == 2 && is_rdna(Isa::kRdna2) && is_rdna(Isa::kRdna4));
 

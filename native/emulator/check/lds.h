@@ -32,17 +32,17 @@ class LdsShadow {
   // The low bits of a stamp: the wave, of the 32 that 1024 lanes come to at 32 a wave.
   static constexpr uint32_t kWaveBits = 5, kWaveMask = (1u << kWaveBits) - 1;
 
-  // For a new workgroup of `waves`, whose progress the caller keeps up to date.
+  // Begins a new workgroup of `waves`, whose progress the caller keeps up to date.
   void reset(uint32_t bytes, uint32_t checks, std::vector<QueueProgress*> waves);
   // A stamp for an operation of `wave` that is number `sequence` of `queue`.
   uint32_t stamp(uint32_t wave, uint32_t inst, Queue queue, uint32_t sequence, bool atomic);
-  // At a barrier: writes with stamps below `oldest_open`, and all if it is 0, are published; and all reads.
+  // Does a barrier: writes with stamps below `oldest_open`, and all if it is 0, are published; and all reads.
   void settle(uint32_t oldest_open);
 
   // An access of `bytes` at `address`, inside LDS; false after a finding. `stamp` is of its instruction.
   bool access(Wave& w, const Inst& inst, LdsAccess::Kind kind, uint32_t stamp, uint32_t address,
               uint32_t bytes, int lane);
-  // After the instruction ran, of which access() may have made suspects: judges them.
+  // Judges the suspects that access() has noted, once the instruction has run.
   void settle_suspects(Wave& w, const Inst& inst) {
     if (!suspects_.empty()) [[unlikely]]
       judge(w, inst);
@@ -66,7 +66,7 @@ class LdsShadow {
     bool atomic = false;
   };
   static constexpr uint32_t kOperations = 1u << 16;
-  // In place of a stamp, above all of them: nobody wrote any byte; the bytes have records of their own.
+  // Stands for a stamp, above all of them: nobody wrote any byte; the bytes have records of their own.
   static constexpr uint32_t kUnwritten = 0x7fffffff, kMixed = 0x7ffffffe;
   static constexpr uint32_t kFirstStamp = 1u << kWaveBits;
   static uint32_t wave_of(uint32_t stamp) { return stamp & kWaveMask; }

@@ -26,7 +26,7 @@ class GroupChecks;
 class WaveChecks {
  public:
   void reset(GroupChecks* group, uint32_t checks, const TextFacts* facts, const Launch& launch);
-  // Before an instruction runs. False after a finding, which has stopped the wave.
+  // Checks an instruction before it runs. False: a finding has stopped the wave.
   bool before(Wave& w, const Inst& inst);
   void at_barrier(bool ended);   // the barrier of the workgroup releases
   uint32_t oldest_open() const;  // stamp of the oldest write to LDS not known complete, or 0

@@ -65,7 +65,7 @@ class CodeObject {
   const std::vector<KernelCode>& kernels() const { return kernels_; }
   // Address and size of a global variable; false if there is none of that name.
   bool global(const char* name, uint64_t* address, uint64_t* bytes) const;
-  // As waves of that size read it: one that some kernel has.
+  // Code as waves of that size read it; some kernel has this size.
   const DecodedText& text(int wave_size) const { return code_[wave_size == 64].text; }
   const TextFacts& facts(int wave_size) const;  // of the same, made when first asked for
   Arch arch() const { return arch_; }

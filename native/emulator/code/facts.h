@@ -41,7 +41,7 @@ inline bool any_bits(const uint64_t* words, const RegisterRange& r) {
   if (words[word] & bits << shift) return true;
   return shift + r.count > 64 && words[word + 1] & bits >> (64 - shift);
 }
-// As the assembler writes it: "v[4:7]", "a3", "s[0:1]", "vcc".
+// The assembler's name: "v[4:7]", "a3", "s[0:1]", "vcc".
 std::string to_string(const RegisterRange& r);
 
 enum class Unit : uint8_t { kScalar, kVector, kMatrix, kScalarMemory, kLds, kVectorMemory, kFlat };

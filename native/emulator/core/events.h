@@ -78,7 +78,7 @@ class LaunchObserver {
   virtual uint32_t events() const = 0;
   // True: workgroups must run one after the other, by number.
   virtual bool in_order() const { return false; }
-  // With in_order(): workgroups for which this is false are left out.
+  // False: this workgroup is left out. Asked only with in_order().
   virtual bool runs(uint64_t /*workgroup*/) const { return true; }
   // A workgroup starts on this thread. The observer that it returns lives at least until the thread
   // starts another one.
@@ -125,7 +125,7 @@ class Listeners {
   uint32_t events_ = 0;
 };
 
-// In place of Listeners in the run loop of a launch that nobody observes.
+// Replaces Listeners in the run loop of a launch that nobody observes.
 struct NoObservers {
   static bool before(Wave&, const Inst&) { return true; }
   static void after(Wave&, const Inst&) {}

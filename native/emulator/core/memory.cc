@@ -42,7 +42,7 @@ bool is_remembered(MemoryKind kind) {
   return kind == MemoryKind::kDevice || kind == MemoryKind::kHost || kind == MemoryKind::kManaged;
 }
 
-// As far as the host has memory for it.
+// Remembers as much as the host has memory for.
 void remember_freed(Registry& r, const Allocation& a) {
   try {
     r.freed_order.push_back(a.base);

@@ -22,7 +22,7 @@ struct Tracked {
   std::atomic<size_t> count{0};
 };
 
-// In place: memory that is given back asks it first, which must not fail.
+// Built in place, not allocated: whoever frees memory asks it first, and must not fail.
 Tracked& tracked() {
   static Immortal<Tracked> t;
   return t.get();

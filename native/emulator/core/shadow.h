@@ -31,7 +31,7 @@ class UnwrittenBits {
   uint64_t* words_;
 };
 
-// From now on the bytes count as unwritten. False: they are not inside one allocation.
+// Counts the bytes as unwritten from now on. False: they are not inside one allocation.
 bool unwritten_track(uint64_t address, uint64_t bytes);
 bool unwritten_any();  // something is tracked
 // $FMHA_EMU_TRACK_INITIALIZED: do this to all device memory as it is allocated.

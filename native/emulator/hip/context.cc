@@ -72,7 +72,7 @@ HIP_API int hipCtxPushCurrent(HipContext context) {
 HIP_API int hipCtxPopCurrent(HipContext* out) {
   return guarded([&] { return pop(out, "hipCtxPopCurrent"); });
 }
-// In place of the top; null: takes it away.
+// Replaces the top; null: takes it away.
 HIP_API int hipCtxSetCurrent(HipContext context) {
   return guarded([&] {
     if (!context) return stack().empty() ? hipSuccess : pop(nullptr, "hipCtxSetCurrent");
@@ -188,7 +188,7 @@ HIP_API int hipDevicePrimaryCtxReset(int index) {
     return code;
   });
 }
-// As ROCm: the context is always active, and an active one keeps its flags.
+// Like ROCm's: the context is always active, and an active one keeps its flags.
 HIP_API int hipDevicePrimaryCtxSetFlags(int index, unsigned) {
   return guarded([&] {
     if (const int e = check_device(index, "hipDevicePrimaryCtxSetFlags")) return e;

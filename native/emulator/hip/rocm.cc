@@ -91,7 +91,7 @@ void forget_final_fault() { final_fault = hipSuccess; }
 
 using namespace fmha::emu;
 
-// For tests: plays another release from now on, "" for none. Returns a hipError_t.
+// Tests call it: plays another release from now on, "" for none. Returns a hipError_t.
 HIP_API int fmha_emu_set_rocm(const char* name) {
   const Release* r = find_release(name && *name ? name : nullptr);
   if (!r)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// In what releases of ROCm differ, and which one the device plays: $FMHA_EMU_ROCM.
+// The differences between releases of ROCm, and which one the device plays: $FMHA_EMU_ROCM.
 //
 // Unset, the device is as ROCm 7 is, but that hipGetLastError acknowledges a fault, so that a test bench
 // outlives one. All releases do this alike: a copy that waits, or hipDeviceSynchronize, ends every capture of

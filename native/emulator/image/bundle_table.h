@@ -35,7 +35,7 @@ class EntryPicker {
   // False, with error() set, if this can be no bundle.
   bool take(std::span<const uint8_t> bytes);
   const std::string& error() const { return error_; }
-  // After the last byte. Empty if no entry was wanted.
+  // Called after the last byte. Empty if no entry was wanted.
   std::vector<uint8_t> release_entry();
   std::string ids() const { return ids_; }
   bool has_table() const { return has_table_; }

@@ -23,10 +23,10 @@ namespace fmha::emu {
 
 constexpr char kCompressedMagic[] = "CCOB";
 
-// As bundle_bytes, of what starts with the magic.
+// Like bundle_bytes, for data that starts with the magic.
 size_t compressed_bundle_bytes(const uint8_t* image);
 
-// As pick_from_bundle. All of the bundle is unpacked, since the hash covers all of it; `unpacked` gets the
+// Like pick_from_bundle. All of the bundle is unpacked, since the hash covers all of it; `unpacked` gets the
 // entry.
 bool pick_from_compressed(std::span<const uint8_t> bundle, const Wanted& wanted, BundlePick* out,
                           std::string* error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Who observes a launch.
+// The observers of a launch.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// In which order the waves of a workgroup run between barriers: $FMHA_EMU_SCHEDULE is "round" (the default:
+// The order of a workgroup's waves between barriers: $FMHA_EMU_SCHEDULE is "round" (the default:
 // each in turn to its next barrier), "reverse" (the last first), or "random:<seed>" (now this one, now that
 // one, a few instructions at a time), so that a kernel that is right by luck of the order is not.
 #pragma once

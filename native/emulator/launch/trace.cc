@@ -6,7 +6,7 @@
 namespace fmha::emu {
 namespace {
 
-// Who gets the events of launches that start now.
+// Receiver of the events of launches that start now.
 struct Sink {
   fmha_emu_event_function function = nullptr;
   void* user = nullptr;

@@ -51,7 +51,7 @@ class Banks {
   uint32_t count_[kMostBanks] = {};
 };
 
-// By groups; `lanes_of` gives the lanes of one.
+// Counts by groups; `lanes_of` gives the lanes of one.
 template <class Lanes>
 LdsCycles cycles_of_groups(const uint32_t* address, uint64_t lanes, uint32_t bytes, bool merge, int groups,
                            uint32_t banks_of_lds, Lanes lanes_of) {

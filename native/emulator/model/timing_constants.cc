@@ -19,7 +19,7 @@ constexpr const char kAssumed[] = "assumed; not published for this card";
 constexpr const char kMall[] =
     "assumed; the fast end is the L2's: another workgroup of the XCD has fetched the line";
 
-// In the order of TimingKey.
+// Stands in the order of TimingKey.
 constexpr std::array<TimingConstant, kTimingKeys> kTable{{
     {"lds_latency", 51, 128, "cycles", "mt4g: 51 for a dword; the slow end, for wide reads: assumed"},
     {"scalar_latency", 48, 250, "cycles", "mt4g: 48, and 172 from the L2; the slow end, under load: assumed"},

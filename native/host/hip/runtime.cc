@@ -24,7 +24,7 @@ std::atomic<const HipApi*> g_bound{nullptr};
 std::atomic<bool> g_initialised{false};
 std::atomic<bool> g_forked{false};
 
-// In a child: of what its parent began to use it has neither the threads nor the device, so that the first
+// A child has neither the threads nor the device of what its parent began to use, so that the first
 // wait would never end. The mutex may be another thread's, which is not in the child.
 void note_fork() {
   const bool idle = g_mutex.try_lock();

@@ -19,7 +19,7 @@ uint64_t multiply_add(uint64_t a, uint64_t b, uint64_t c) {
   return std::min(result, kAddressSpace);
 }
 
-// Without a sum that could wrap around. A pointer that was left out overlaps nothing.
+// No sum here can wrap around. A pointer that was left out overlaps nothing.
 bool overlap(const Extent& a, const Extent& b) {
   if (a.begin == 0 || b.begin == 0) return false;
   return a.begin <= b.begin ? b.begin - a.begin < a.bytes : a.begin - b.begin < b.bytes;

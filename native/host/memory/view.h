@@ -77,7 +77,7 @@ inline std::array<size_t, 3> by_stride(const View& v) {
   return order;
 }
 
-// For what is written and has elements: fails with INVALID_ARGUMENT unless distinct elements have distinct
+// Checks what is written and has elements: fails with INVALID_ARGUMENT unless distinct elements have distinct
 // addresses.
 void check_no_self_overlap(const View& view, const char* const (&stride_names)[3] = kStrideNames);
 

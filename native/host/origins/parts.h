@@ -10,7 +10,7 @@
 
 namespace fmha::bwd_parts {
 
-// As our kernels take them: they read no stride of a dimension of size one but times 0.
+// Strides as our kernels take them: they read no stride of a dimension of size one but times 0.
 inline BwdStrides strides(const View& v) { return {v.stride[kBatch], v.stride[kHead], v.stride[kSeqlen]}; }
 
 // Adds the launch that makes D. Fails with UNSUPPORTED if there are more rows than one launch does.

@@ -56,7 +56,7 @@ std::string runtime_of_torch();
 // Paths of the HIP runtimes in the folders where one is installed.
 std::vector<std::string> installed_runtimes();
 
-// For a message: the names and folders where there was none.
+// Returns, for a message, the names and folders where there was none.
 std::string where_none_was();
 
 }  // namespace fmha::platform

@@ -22,7 +22,7 @@ void check_count(const char* name, int64_t value) {
   raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected 1 to %" PRId64, name, value, kMostCount);
 }
 
-// That the longest sequence fits.
+// Checks that the longest sequence fits.
 void check_capacity(const fmha_cache& c, const FwdProblem& f, bool paged) {
   int64_t most = c.page_size;
   if (paged) {

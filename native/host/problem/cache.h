@@ -43,7 +43,7 @@ struct Cache {
   bool scale_per_page;
 };
 
-// As a View's dimensions.
+// Names of the strides, numbered like a View's dimensions.
 inline constexpr const char* kCacheStrideNames[] = {"stride_page", "stride_token", "stride_head"};
 
 // Fails with INVALID_ARGUMENT or ABI_MISMATCH unless there is a struct of a known size.

@@ -48,7 +48,7 @@ void check_varlen_of_cache(const fmha_fwd_params& p) {
   if (p.cu_seqlens_q != nullptr) check_least("total_q", p.total_q, p.batch > 0 && p.seqlen_q > 0 ? 1 : 0);
 }
 
-// That lengths are not given twice, nor only for one side.
+// Checks that lengths are given once, and for both sides.
 void check_varlen(const fmha_fwd_params& p, Pass pass) {
   if (pass == Pass::kDecode) return check_varlen_of_cache(p);
   if ((p.cu_seqlens_q == nullptr) != (p.cu_seqlens_k == nullptr)) {

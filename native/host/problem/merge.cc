@@ -37,7 +37,7 @@ int64_t part_stride(const char* name, const MergeProblem& problem, int64_t strid
   return stride;
 }
 
-// As if the parts of a row were one long row.
+// Treats the parts of a row as one long row.
 int64_t row_of_parts(int64_t row, int64_t stride, int64_t parts) {
   int64_t all = 0;
   if (__builtin_mul_overflow(stride, parts - 1, &all) || __builtin_add_overflow(all, row, &all)) {

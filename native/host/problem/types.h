@@ -23,7 +23,7 @@ const AbiType& type_of(DType dtype);
 // Either kind of 8-bit float.
 constexpr bool is_fp8(DType dtype) { return dtype == DType::kFp8 || dtype == DType::kFp8fn; }
 constexpr DType other_fp8(DType dtype) { return dtype == DType::kFp8 ? DType::kFp8fn : DType::kFp8; }
-// As NumPy and frameworks call it.
+// NumPy's and frameworks' name of it.
 constexpr const char* fp8_format(DType dtype) {
   return dtype == DType::kFp8 ? "float8_e4m3fnuz" : "float8_e4m3fn";
 }

@@ -175,7 +175,7 @@ void ask_bwd_origins(const BwdProblem& problem, BwdOffers& offers) {
   const DType dtype = problem.fwd.dtype;
   Refusal why;
   bool asked = false, any = false;
-  // From the last to the first, whose reason is the one that stays.
+  // Goes from the last to the first, whose reason is the one that stays.
   for (size_t i = kOriginCount; i-- > 0;) {
     const auto origin = static_cast<Origin>(i);
     const bool takes = bwd_takes(origin, dtype);

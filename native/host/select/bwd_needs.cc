@@ -98,7 +98,7 @@ bool is_wider(const BwdRow& row, const FwdProblem& f) {
   return row.hdim_q >= f.hdim_q && row.hdim_v >= f.hdim_v;
 }
 
-// As in forward's choice: first in how many ways, then in its head dims.
+// Compares as forward's choice does: first in how many ways, then in its head dims.
 int64_t distance(const Kernel& k, const BwdProblem& p, const BwdOffers& offers) {
   const int64_t dims = std::llabs(k.bwd.hdim_q - p.fwd.hdim_q) + std::llabs(k.bwd.hdim_v - p.fwd.hdim_v);
   return (int64_t{std::popcount(unmet_needs(k, p, offers))} << 40) +

@@ -10,7 +10,7 @@
 
 namespace fmha {
 
-// In the order in which a message tells them.
+// A message tells them in this order.
 enum class BwdNeed : uint8_t {
   kHeadDims,
   kMask,

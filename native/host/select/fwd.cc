@@ -174,7 +174,7 @@ class FwdFamily {
 void ask_fwd_origins(const FwdProblem& problem, FwdOffers& offers) {
   Refusal why;
   int possible = 0;
-  // From the last to the first, whose reason is the one that stays.
+  // Goes from the last to the first, whose reason is the one that stays.
   for (size_t i = kOriginCount; i-- > 0;) {
     const auto origin = static_cast<Origin>(i);
     FwdOffers::Offer& offer = offers.offers[i];

@@ -9,7 +9,7 @@
 
 namespace fmha {
 
-// In the order in which a message tells them.
+// A message tells them in this order.
 enum class Need : uint8_t { kODType, kHeadDims, kGroup, kMask, kLength, kBias, kSoftcap, kDropout, kLimits };
 inline constexpr int kNeedCount = static_cast<int>(Need::kLimits) + 1;
 

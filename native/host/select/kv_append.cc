@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "select/kv_append.h"
 
-#include "origins/by_name/decode.h"
 #include "origins/hip/kv_append_pack.h"
 #include "select/two_types.h"
 
@@ -15,7 +14,6 @@ struct KvAppend {
 
   static DType second_of(const Kernel& k) { return k.kv_append.o_dtype; }
   static DType second_of(const Problem& p) { return p.cache_dtype; }
-  static bool is_usable(const Kernel& k) { return kv_append_is_usable(k); }
 
   [[noreturn]] static void raise_second(const Problem& p, Arch arch, const ItemList& types,
                                         const Elsewhere& elsewhere) {

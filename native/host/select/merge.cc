@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "select/merge.h"
 
-#include "origins/by_name/decode.h"
 #include "origins/hip/merge_pack.h"
 #include "select/two_types.h"
 
@@ -15,7 +14,6 @@ struct Merge {
 
   static DType second_of(const Kernel& k) { return k.merge.o_dtype; }
   static DType second_of(const Problem& p) { return p.o_dtype; }
-  static bool is_usable(const Kernel& k) { return merge_is_usable(k); }
 
   [[noreturn]] static void raise_second(const Problem& p, Arch /*arch*/, const ItemList& types,
                                         const Elsewhere& elsewhere) {

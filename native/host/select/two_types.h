@@ -3,6 +3,7 @@
 #pragma once
 
 #include "error.h"
+#include "origins/by_name/decode.h"
 #include "select/choose.h"
 #include "select/unsupported.h"
 #include "text.h"
@@ -10,8 +11,8 @@
 namespace fmha {
 
 // Answers choose.h for the family. T has: kFamily; kKernels, their name in messages; Problem; second_of, the
-// type beside dtype, of a kernel and of a problem; is_usable; and raise_second, which refuses a problem's
-// second type, given those that there are.
+// type beside dtype, of a kernel and of a problem; and raise_second, which refuses a problem's second type,
+// given those that there are.
 template <typename T>
 class FamilyOfTwoTypes {
  public:
@@ -27,7 +28,7 @@ class FamilyOfTwoTypes {
 
   static size_t key_of(const Kernel& k) { return Key::of(k.arch, k.dtype, T::second_of(k)); }
   static bool is_usable(const Kernel& k) {
-    return Key::holds(k.arch, k.dtype, T::second_of(k)) && T::is_usable(k);
+    return Key::holds(k.arch, k.dtype, T::second_of(k)) && two_types_is_usable(k);
   }
   static Entry entry_of(const Kernel& k) { return {&k, 0}; }
 

@@ -29,7 +29,7 @@ CARD_FAMILIES = ("instinct", "radeon")
 MATRIX_UNITS = ("mfma", "wmma", "none")
 # Kernels whose pace an arch may state, in the order of FwdPaces.
 FWD_PACES = ("aiter", "pingpong64", "pingpong128", "short64", "short128")
-# In the order of FwdStarts.
+# Keys in the order of FwdStarts.
 FWD_STARTS = ("few64", "few128", "many64", "many128")
 # Constants, in the order in which the software device's profile lists them: name and meaning.
 UNIT_CONSTANTS = {

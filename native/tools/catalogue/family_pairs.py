@@ -34,7 +34,7 @@ class Origin(Protocol):
 
 
 class Pairs(Family):
-    """Such a family, as the build's programs see it; each has a name, and knows which pairs exist."""
+    """A family of pairs, as the build's programs see it; each has a name, and knows which pairs exist."""
 
     axes = ("arch", "dtype", "o_dtype", "tile")
     required = frozenset(("set", "arch", "dtype", "o_dtype", "tile"))

@@ -117,7 +117,7 @@ def read_assembly(text: str) -> dict[str, Code]:
 
 
 def _resolved(code: Code, labels: dict[str, int], branches: dict[int, str]) -> Code:
-    """With the targets of branches: the instruction that follows a label."""
+    """Add the targets of branches: the instruction that follows a label."""
     after = sorted(number for number, _, _ in code)
 
     def target(number: int) -> int | None:

@@ -32,7 +32,7 @@ FEATURES = {
     "bias, dropout": ("elementwise", False, True),
     "softcap, dropout": ("none", True, True),
 }
-# And of backward kernels: the flags that are set.
+# Flags of backward kernels that are shown if set.
 BACKWARD_FEATURES = {
     ", ".join(filter(None, (words, drops))) or "plain": frozenset(filter(None, (*flags, drops)))
     for drops in ("", "dropout")

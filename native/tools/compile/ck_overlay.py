@@ -43,7 +43,7 @@ _FENCE = "async_load_fence(k_dram_window.get_num_of_access());"
 _TAIL = "// tail\n            {\n                block_sync_lds();"
 _PRODUCT_END = "sequence<(LdsSeq.at(number<i_k0>{}) + 1) * kN0, kK0>{}));"
 
-# For each header: an anchor, and the text that takes its place.
+# Each header's anchor, and the text that takes its place.
 EDITS: dict[str, list[tuple[str, str]]] = {
     UTILITY: [('m0" : : "n"(v) : "memory"', 'm0" : : "n"(v) : "memory", "scc"')],
     PIPELINE: [

@@ -23,7 +23,7 @@ _LABEL = re.compile(r"[\w.$]+:")
 _REGISTER = re.compile(r"\b(?:s(\d+)|s\[(\d+):(\d+)\]|(vcc)\w*)")
 _WRITES_FIRST = re.compile(r"v_(?:cmp|readlane|readfirstlane)_")
 _WRITES_SECOND = re.compile(r"v_(?:div_scale_|\w+_co_)")
-# Without naming it: the halves of a pair, and v_div_fmas.
+# Instructions that do not name it: the halves of a pair, and v_div_fmas.
 _READS_VCC = re.compile(r"v_dual_cndmask|v_div_fmas")
 
 

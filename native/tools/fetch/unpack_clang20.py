@@ -27,7 +27,7 @@ _COMPILER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 exec "$here/zig" clang --driver-mode=g++ -resource-dir "$here/.." -B "$here" -mcode-object-version=5 "$@"
 """
-# As `lld -flavor gnu` and as `ld.lld`.
+# Names that call it: `lld -flavor gnu` and `ld.lld`.
 _LINKER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 [ "$1" != -flavor ] || shift 2

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""As ``flash_attn.layers``: of its modules, `rotary`."""
+"""Stands in for ``flash_attn.layers``; it has the module `rotary`."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""As ``flash_attn.losses``: `cross_entropy`."""
+"""Stands in for ``flash_attn.losses``; it has `cross_entropy`."""

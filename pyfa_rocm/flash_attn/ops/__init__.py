@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""As ``flash_attn.ops``: of its packages, `triton`."""
+"""Stands in for ``flash_attn.ops``; it has the package `triton`."""

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pyfa_rocm._call.params import CATALOGUE_TYPES
 from pyfa_rocm.array import DeviceArray, dtype_of
 from pyfa_rocm.device import synchronize
 from pyfa_rocm.fmha import KernelInfo
 from pyfa_rocm.oracle.reference import largest_share
-from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES
 
 __all__ = [
     "DTYPE_OF",

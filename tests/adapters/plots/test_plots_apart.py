@@ -108,7 +108,7 @@ def test_texts_are_apart(name: str) -> None:
 
 
 def test_tangles_are_found() -> None:
-    """By what finds them above: a text on another, and one that is cut."""
+    """The same checks find faults made on purpose: a text on another, and one that is cut."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3, 2))

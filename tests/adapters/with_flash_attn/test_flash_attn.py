@@ -151,7 +151,7 @@ def test_varlen_forms() -> None:
 
 
 def test_probabilities() -> None:
-    """Without dropout none; with it, flash-attn's size and type, and the signs that explain the output."""
+    """The mask is None without dropout, else of flash-attn's size and type; its signs explain the output."""
     q, k, v = (draw(1, 60, 2, 64, seed=i) for i in range(3))
     out, lse, s_dmask = flash_attn.flash_attn_func(q, k, v, return_attn_probs=True)
     assert (s_dmask.shape, s_dmask.dtype) == ((0,), q.dtype)
@@ -273,7 +273,7 @@ def test_uninstall(installed: None) -> None:
 
 
 def test_transformers_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when it has looked before, and found nothing."""
+    """transformers finds it even if it has looked before, and found nothing."""
     utils = importlib.import_module("transformers.utils.import_utils")
     monkeypatch.setattr(utils, "is_torch_cuda_available", lambda: True)  # as with torch for ROCm on a card
     for forget in ("is_flash_attn_2_available", "is_flash_attn_4_available"):

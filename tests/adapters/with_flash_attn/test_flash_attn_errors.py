@@ -84,7 +84,7 @@ def test_the_same_calls_are_good(function: Any, arguments: dict[str, Any]) -> No
 
 
 def test_numbers_of_other_kinds() -> None:
-    """As far as they are numbers: whole floats, and NumPy's."""
+    """They take what is a number: whole floats, and NumPy's."""
     function, arguments = CALLS["varlen"]
     want = function(**arguments, softmax_scale=0.5, window_size=(3, 0))
     change: dict[str, Any] = {"max_seqlen_q": 16.0, "max_seqlen_k": np.int64(16)}

@@ -140,7 +140,7 @@ def test_autocast() -> None:
 
 
 def test_what_has_no_gradient_says_so() -> None:
-    """At the call, not in backward."""
+    """The call refuses it, not backward."""
     (q,) = leaves(draw(1, 40, 2, 64))
     slopes = torch.tensor([0.5, 0.25], requires_grad=True)
     with pytest.raises(

@@ -327,7 +327,7 @@ def test_rows_of_no_sequence() -> None:
 
 
 def test_private_functions() -> None:
-    """And the operator, of our name and, once installed, of flash-attn's."""
+    """The operator works too, by our name and, once installed, by flash-attn's."""
     packed = Packed(RAGGED)
     table, used = packed.arrays["block_table"], torch.tensor(packed.case.lengths, dtype=torch.int32)
     out, lse, _, state = private._flash_attn_varlen_forward(

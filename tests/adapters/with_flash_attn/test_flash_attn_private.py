@@ -259,7 +259,7 @@ def test_refused_by_name() -> None:
 
 
 def test_operators_have_no_gradients() -> None:
-    """As flash-attn's own: who calls them makes the gradients."""
+    """They are like flash-attn's own: the caller makes the gradients."""
     q = draw(1, 16, 2, 64).requires_grad_()
     out = private._flash_attn_forward(q, q, q, 0.0, SCALE, True, -1, -1, 0.0, None, False)[0]
     with pytest.raises(RuntimeError, match="no autograd formula"):
@@ -316,7 +316,7 @@ def test_refuses_beside_another_extension(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_autograd_functions() -> None:
-    """By flash-attn's order of arguments, whose last is not ours."""
+    """Arguments are in flash-attn's order, whose last is not ours."""
     q, k, v = (draw(1, 20, 2, 64, seed=i).requires_grad_() for i in range(3))
     options: tuple[Any, ...] = (0.0, SCALE, True, (-1, -1), 0.0, None, False, False)
     out = private.FlashAttnFunc.apply(q, k, v, *options, True)

@@ -179,7 +179,7 @@ def test_in_torchs_own_operations() -> None:
 # torch's own, at each such function that it traces.
 @pytest.mark.filterwarnings("ignore:<class 'torch.autograd.function.Function'>:DeprecationWarning")
 def test_compiled() -> None:
-    """In one graph with its gradient, in place too."""
+    """It is one graph with its gradient, in place too."""
 
     def step(x: torch.Tensor) -> torch.Tensor:
         x = rotary.apply_rotary_emb(x, COS, SIN, seqlen_offsets=3)

@@ -18,7 +18,7 @@ from pyfa_rocm.jax import flash_attn_kv_append
 
 @dataclass(frozen=True)
 class Cached(cached_cases.Cached):
-    """Such sequences in JAX arrays."""
+    """Sequences over a cache, in JAX arrays."""
 
     def arguments(self) -> dict[str, Any]:
         """The arrays of a call, as JAX's."""

@@ -188,7 +188,7 @@ def test_checkpoint_of_scanned_layers() -> None:
 
 
 def test_control_flow() -> None:
-    """Under cond, and under while_loop's counted form; and without jit."""
+    """Gradients pass cond and while_loop's counted form; and without jit."""
     q, k, v = arrays(1)
     want = gradient(q, k, v)[0]
 

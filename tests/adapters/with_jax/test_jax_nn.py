@@ -187,7 +187,7 @@ def test_without_batch() -> None:
 
 
 def test_transformations() -> None:
-    """Under jit with traced lengths, and under vmap."""
+    """Runs under jit with traced lengths, and under vmap."""
     q, k, v = (draw(2, 50, 2, 64, seed=i) for i in range(3))
     lengths = jnp.array([50, 20], jnp.int32)
 

@@ -144,7 +144,7 @@ def test_random_numbers_of_each_device() -> None:
 
 @jax_cases.needs_collectives
 def test_the_partitioner_gathers() -> None:
-    """Without shard_map what is sharded is gathered: slower, and right."""
+    """Sharded arrays are gathered without shard_map: slower, and right."""
     (q, k, v), call = jax_cases.arguments(BASE)[0].values(), partial(flash_attn_func, causal=True)
     want = call(q, k, v)
     placed = [jax.device_put(x, NamedSharding(mesh(2, 2), ARRAY)) for x in (q, k, v)]

@@ -280,7 +280,7 @@ def test_flops() -> None:
 
 
 def test_operators() -> None:
-    """In place and new, added up, in float32: what the functions of plain Python give."""
+    """Gradients in place, new, added up and in float32 are those of the plain functions."""
     q, k, v = inputs = tuple(x.detach() for x in qkv((2, 20, 2, 64)))
     out, lse = flash_attn_func(q, k, v, causal=True, return_lse=True)
     dout = like(out)
@@ -316,7 +316,7 @@ def test_varlen_operators() -> None:
 
 
 def test_nothing_to_do() -> None:
-    """Without rows, keys, or sequences."""
+    """Calls have no rows, no keys, or no sequences."""
     for shape, seqlen_k in (((1, 0, 2, 64), 5), ((1, 5, 2, 64), 5), ((0, 5, 2, 64), 5)):
         inputs = qkv(shape, seqlen_k=seqlen_k)
         got = of(flash_attn_func, inputs, like(inputs[0]))

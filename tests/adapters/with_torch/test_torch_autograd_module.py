@@ -175,7 +175,7 @@ COPIES: dict[str, Callable[[Block], Block]] = {
 
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 def test_copies_do_the_same(block: Block, copied: Callable[[Block], Block]) -> None:
-    """Also after a call, whose path they may keep, with their own gradients."""
+    """Copies of a module that was called may keep its path; each has its own gradients."""
     x = torch.randn(1, 12, 64, generator=torch.Generator().manual_seed(2)).bfloat16()
     want = block(x)
     want.float().pow(2).sum().backward()

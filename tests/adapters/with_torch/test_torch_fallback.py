@@ -48,7 +48,7 @@ CALLS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_as_pytorch_has_it(call: dict[str, Any], compiled: bool, dtype: torch.dtype) -> None:
-    """To rounding of the result, and of the gradients, from float32."""
+    """The result and the gradients are float32's, up to their rounding."""
     inputs = qkv(dtype=dtype)
     call = {n: x.to(dtype) if n == "attn_mask" and x.dtype != torch.bool else x for n, x in call.items()}
 

@@ -183,7 +183,7 @@ def test_returns(call: Callable[..., Any], device: str) -> None:
 
 
 def test_probabilities() -> None:
-    """As the plain functions give them."""
+    """Results are those of the plain functions."""
     q, k = torch.randn(Q.shape).to(Q.dtype), torch.randn(K.shape).to(K.dtype)
     out, lse, s_dmask = p.flash_attn_func(q, k, k, causal=True, return_attn_probs=True)
     want = p.flash_attn_func(q, k, k, causal=True, return_lse=True)

@@ -140,7 +140,7 @@ def test_module(grad: bool) -> None:
 
 @pytest.mark.parametrize("by_table", [True, False])
 def test_packed_queries_over_a_cache(by_table: bool) -> None:
-    """By `flash_attn_varlen_func` with a block table, and by `flash_attn_with_kvcache`."""
+    """`flash_attn_varlen_func` with a block table and `flash_attn_with_kvcache` do it alike."""
     q, (k, v) = packed(grad=False)[0], (x.detach() for x in qkv((2, 16, HEADS, HDIM), seed=1)[:2])
     table, lengths, at = torch.tensor([[1], [0]], dtype=torch.int32), numbers(16, 9), numbers(0, 3, 5)
     if by_table:

@@ -227,7 +227,7 @@ def _outside(x: torch.Tensor, **named: Any) -> torch.Tensor:
 
 
 def test_operations_are_counted() -> None:
-    """As of torch's own attention: masks do not count."""
+    """Counts are those of torch's own attention: masks do not count."""
     q, k, v = draw(2, 4, 20, 64), draw(2, 2, 30, 64), draw(2, 2, 30, 128)
     rows = q, k, v = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
     with FlopCounterMode(display=False) as ours:

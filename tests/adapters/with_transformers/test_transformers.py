@@ -58,7 +58,7 @@ def test_packed_sequences(checked: Checked, kind: str, dtype: torch.dtype) -> No
     with torch.no_grad():
         whole = models.exact(input_ids=packed, position_ids=positions, use_cache=False).logits
         for part, single in zip(whole.split(lengths, 1), packed.split(lengths, 1), strict=True):
-            # In float32's tolerance: softmax is computed in it.
+            # The tolerance is float32's: softmax is computed in it.
             expected = models.exact(input_ids=single, use_cache=False).logits
             torch.testing.assert_close(part.float(), expected.float())
 

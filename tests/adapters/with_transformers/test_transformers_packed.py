@@ -85,7 +85,7 @@ def test_each_sequence_is_alone(kind: str, dtype: torch.dtype, form: str) -> Non
 
 
 def judged(models: Models, ours: torch.Tensor, exact: torch.Tensor, eager: torch.Tensor) -> None:
-    """As `Models.compare` does."""
+    """Compares as `Models.compare` does."""
     error, allowed = ((x.double() - exact).square().mean().sqrt() for x in (ours, eager))
     assert error <= SLACK * allowed, (error, allowed)
 

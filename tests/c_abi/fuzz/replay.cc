@@ -35,7 +35,7 @@ int run_file(const char* path) {
   return LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
 }
 
-// For the report: which seed was it?
+// Seed of the case that runs, for the report.
 uint64_t g_seed;
 void say_seed(int) {
   std::fprintf(stderr, "fuzz_replay: seed %llu\n", static_cast<unsigned long long>(g_seed));

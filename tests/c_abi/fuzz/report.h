@@ -28,7 +28,7 @@ extern std::function<void()> print_case;
 // A call may refuse with these statuses, and a message that names an argument.
 void check_refusal(const char* call, fmha_status status, const Device& device);
 
-// After a call that must not touch memory.
+// Call it after a call that must not touch memory.
 void check_untouched(const char* call, const Device& device);
 
 // Writes the case's lengths to the device.

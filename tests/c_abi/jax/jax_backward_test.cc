@@ -22,7 +22,7 @@ using xla_frame::Frame;
 
 constexpr int64_t kBatch = 2, kRows = 40, kKeys = 70, kHeads = 2, kHdim = 64;
 constexpr int64_t kQ = kBatch * kRows * kHeads * kHdim, kK = kBatch * kKeys * kHeads * kHdim;
-// As little as XLA may align to.
+// The least that XLA may align to.
 constexpr int64_t kSkew = 64;
 
 // The buffers of the call, in their order.

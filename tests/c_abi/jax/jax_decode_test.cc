@@ -188,7 +188,7 @@ TEST_CASE_FIXTURE(xla_frame::Session, "ROCm can be captured") {
   CHECK(data.same(by_the_library()));
 }
 
-// In every stage; none may reach the device.
+// Every stage refuses it; none may reach the device.
 TEST_CASE_FIXTURE(xla_frame::Session, "what does not fit is refused") {
   Data data;
   const std::vector<void*> pointers = data.pointers();

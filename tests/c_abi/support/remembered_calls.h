@@ -78,7 +78,7 @@ class Series {
     return c;
   }
 
-  // As most programs call it.
+  // Most programs call it like this.
   AnyCall plain(Family family) {
     AnyCall c = of(family, FMHA_BF16, 1, 512, 512, 2, 128);
     has_alibi_ = has_bias_ = has_used_ = has_rotary_ = has_slots_ = has_list_ = has_seed_ = has_sinks_ =

@@ -39,7 +39,7 @@ class Census:
     texts: set[bytes] = field(default_factory=set)
 
     def add(self, name: str) -> None:
-        """Those of an object."""
+        """Add the texts of an object."""
         code = text(wheel.image(name))
         if code in self.texts:
             return

@@ -31,7 +31,7 @@ def names() -> list[str]:
 
 
 def matching(pattern: str) -> list[str]:
-    """Those whose name has a match from its start to its end."""
+    """Objects whose name matches from its start to its end."""
     return [n for n in names() if re.fullmatch(pattern, n)]
 
 

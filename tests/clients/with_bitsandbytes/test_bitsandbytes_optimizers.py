@@ -84,7 +84,7 @@ def drawn(kind: str, name: str, count: int) -> tuple[Array, Array, list[Array]]:
 
 
 def check(got: Array, exact: Array, sizes: Array, dtype: Any) -> None:
-    """Within a few roundings of numbers of these sizes to the type."""
+    """Assert that errors are a few roundings, to the type, of numbers of these sizes."""
     assert np.all(np.abs(got.astype(np.float64) - exact) <= 3 * (eps(dtype) + 16 * U32) * sizes)
 
 

@@ -130,7 +130,7 @@ def test_gates(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_controlled_gates(kind: str) -> None:
-    """By a qubit that is 0 and one that is 1."""
+    """The control is a qubit that is 0, then one that is 1."""
     for name in (
         "PauliX",
         "Hadamard",

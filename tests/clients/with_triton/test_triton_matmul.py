@@ -96,7 +96,7 @@ def test_matmul(operand: str, seed: int) -> None:
 @pytest.mark.skipif(triton_driver.arch() != "gfx942", reason="only gfx942's matrix unit has xf32")
 @pytest.mark.parametrize("seed", range(4))
 def test_matmul_of_rounded_factors(seed: int) -> None:
-    """By the matrix unit's xf32; Triton refuses it elsewhere."""
+    """The matrix unit's xf32 does it; Triton refuses it elsewhere."""
     check(seed, np.float32, "tf32")
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not RDNA, reason="gfx9 has wait states")
 _GFX10 = rows.arch() == "gfx1030"
 _TAIL = "implicit $mode, implicit $exec"
 _EXEC = "exec_lo" if NARROW else "exec"
-# By letter: machine IR and assembly. v3 is what a transcendental instruction writes.
+# Each letter's machine IR and assembly. v3 is what a transcendental instruction writes.
 _INSTS = {
     "T": (f"$vgpr3 = V_RCP_F32_e32 $vgpr2, {_TAIL}", "v_rcp_f32 v3, v2"),
     "E": (f"$vgpr3 = V_EXP_F32_e32 $vgpr2, {_TAIL}", "v_exp_f32 v3, v2"),

@@ -35,7 +35,7 @@ _UNREAD = re.compile(r"s_waitcnt 0x|v_(nop|clrexcp)_e64")
 
 
 def _kept(cpu: str, of: list[RowInfo], later: bool = False) -> dict[tuple[str, str], list[str]]:
-    """By (row, form) the lines that LLVM takes, or clang 20."""
+    """Return for each (row, form) the lines that LLVM or clang 20 takes."""
     rdna = target(cpu)[0] in RDNA
     tried = [
         (row, form, line)

@@ -70,7 +70,7 @@ _GRAPHICS = {
 
 
 def graphics() -> dict[str, list[str]]:
-    """Those that this process's arch has."""
+    """Graphics instructions that this process's arch has."""
     good = legal(list(_GRAPHICS.values())) if RDNA else [False] * len(_GRAPHICS)
     return {name: [line] for (name, line), ok in zip(_GRAPHICS.items(), good, strict=True) if ok}
 

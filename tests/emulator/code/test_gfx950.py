@@ -114,7 +114,7 @@ _RUNS = {
 @compiles
 @pytest.mark.parametrize("run", _RUNS)
 def test_instructions(run: str) -> None:
-    """In a process of that arch: this file, and those of instructions, wait states and random programs."""
+    """A process of that arch runs this file, and those of instructions, wait states and random programs."""
     out = run_script(
         "import sys, pytest\n"
         "sys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', *sys.argv[1:]]))",

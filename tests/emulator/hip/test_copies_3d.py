@@ -98,7 +98,7 @@ def test_box(stream: Stream, name: str) -> None:
 
 
 def test_box_of_the_host(stream: Stream) -> None:
-    """From pageable memory, by its type; the copy has it when the call returns."""
+    """Pageable memory is known by its type; the copy has it when the call returns."""
     source, target, want = _buffers()
     host = source.read(np.uint8)
     p = _driver_parameters(0, target.address)

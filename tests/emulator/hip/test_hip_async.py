@@ -115,7 +115,7 @@ def test_event_marks_what_was_recorded_before() -> None:
 
 
 def test_event_never_recorded() -> None:
-    """Such an event is complete, and has no time."""
+    """An event that was never recorded is complete, and has no time."""
     stream, event = Stream(), Event()
     stream.wait(event)
     assert event.query() == 0
@@ -161,7 +161,7 @@ def test_null_stream_waits_for_blocking_streams(flags: int, waits: bool) -> None
 def test_blocking_streams_wait_for_the_null_stream(
     rocm: str, flags: int, waits: bool, null: int | None
 ) -> None:
-    """And the other way round. The null stream's own handle is no stream before ROCm 7."""
+    """The null stream waits for them too. Its own handle is no stream before ROCm 7."""
     if null == LEGACY and rocm.startswith("6"):
         assert status("hipStreamSynchronize", c.c_void_p(null)) == DESTROYED
         return

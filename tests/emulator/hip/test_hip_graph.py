@@ -150,7 +150,7 @@ def test_wrong_stream_ends(stream: Stream) -> None:
 
 
 def test_two_captures_do_not_merge(stream: Stream) -> None:
-    """Nor does either survive the attempt."""
+    """Neither survives the attempt."""
     other, event = Stream(), Event()
     begin(stream, RELAXED)
     begin(other, RELAXED)
@@ -169,7 +169,7 @@ def test_event_from_outside(stream: Stream) -> None:
 
 @pytest.mark.parametrize("name", ["hipStreamSynchronize", "hipStreamQuery"])
 def test_waiting_for_a_captured_stream(stream: Stream, name: str) -> None:
-    """Not permitted in any mode; the capture is lost, and calls in it say so."""
+    """No mode permits it; the capture is lost, and calls in it say so."""
     buffer = zeros()
     begin(stream, RELAXED)
     assert status(name, stream.pointer) == UNSUPPORTED
@@ -198,7 +198,7 @@ def unsafe_calls() -> dict[str, tuple[object, ...]]:
 @pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
 @pytest.mark.parametrize("own", [True, False])
 def test_unsafe_calls(name: str, mode: int, own: bool) -> None:
-    """By mode: forbidden to every thread, to the capturing one, or to none; a copy that waits, to all."""
+    """A mode forbids them to every thread, to the capturing one, or to none; a copy that waits, to all."""
     stream = Stream(1)
     codes: list[int] = []
     args = unsafe_calls()[name]

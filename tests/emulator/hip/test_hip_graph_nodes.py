@@ -223,7 +223,7 @@ def test_event_nodes(stream: Stream) -> None:
 
 
 def test_external_events_of_a_capture(stream: Stream) -> None:
-    """With the external flags, a captured record or wait is a node and does not join the streams."""
+    """A record or wait captured with the external flags is a node and does not join the streams."""
     event, start, buffer, other = Event(), Event(), zeros(), Stream(1)
     begin(stream)
     hip.call("hipStreamWaitEvent", stream.pointer, start.pointer, c.c_uint(1))

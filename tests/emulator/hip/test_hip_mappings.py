@@ -60,7 +60,7 @@ def test_a_slot_is_as_strict(nbytes: int) -> None:
 
 
 def test_no_mapping_is_left_to_split() -> None:
-    """To free every other of many neighbours makes more mappings than a process may have."""
+    """Freeing every other of many neighbours makes more mappings than a process may have."""
     before, most = _mappings(), _most_mappings()
     count = 2 * most
     if count > 1 << 18:

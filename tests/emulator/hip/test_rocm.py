@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""In what releases of ROCm differ, and what they have in common where a kinder device would hide a fault."""
+"""How releases of ROCm differ, and what all do where a kinder device would hide a fault."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ print(version.value // 100_000)
     ],
 )
 def test_runtime_version(name: str, release: str, version: int) -> None:
-    """That of the release, or of the name by which the library was asked for."""
+    """The version is the release's, or that of the name by which the library was asked for."""
     library = emulator_path().parent / name
     assert run_script(_VERSION, str(library), env={"FMHA_EMU_ROCM": release}) == f"{version}\n"
 

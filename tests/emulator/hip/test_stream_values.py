@@ -100,7 +100,7 @@ def test_conditions(
 
 
 def test_write_comes_after_what_was_queued_before(stream: Stream) -> None:
-    """And waits for nothing of other streams."""
+    """A write waits for nothing of other streams."""
     data = zeros()
     launch("add_one", stream.handle, data.address)
     assert write(stream, data.address, 0x40000000, 32) == 0

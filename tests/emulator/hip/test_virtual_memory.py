@@ -129,7 +129,7 @@ def test_from_creation_to_release(place: int) -> None:
 
 
 def test_new_memory_is_poison(place: int) -> None:
-    """As hipMalloc's is: what nobody wrote does not read as zeros."""
+    """It is like hipMalloc's: what nobody wrote does not read as zeros."""
     memory = create(CHUNK)
     assert (map_status(place, memory, CHUNK), access_status(place, CHUNK)) == (0, 0)
     assert (read(place).view(np.uint32) != 0).all()

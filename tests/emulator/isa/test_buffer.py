@@ -110,7 +110,7 @@ def _buffer_structured() -> None:
 
 
 def _buffer_to_lds() -> None:
-    """Into LDS at M0 + offset + lane*4; a lane out of range writes 0, a lane off writes nothing."""
+    """Loads go into LDS at M0 + offset + lane*4; a lane out of range writes 0, a lane off writes nothing."""
     records = 160
     address = LANE * 4
     values = np.where(address + 4 <= records, gather(MEMORY, np.minimum(address, 4096), 4).view(_U)[:, 0], 0)

@@ -125,7 +125,7 @@ def test_every_row_has_a_model() -> None:
 
 
 def test_every_row_has_lines() -> None:
-    """And none is left out because no line of it is well-formed."""
+    """Every row with a model has a line that is well-formed."""
     tested = {row.mnemonic for form in FORMS for row in taken(form)}
     missing = {n for n in models() if n in rows.names()} - tested
     assert not missing, missing

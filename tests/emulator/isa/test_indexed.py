@@ -90,7 +90,7 @@ def _moved(line: Line, which: int, carries: bool) -> Line:
 
 @cache
 def lines() -> list[tuple[RowInfo, Line]]:
-    """Those that LLVM takes."""
+    """Lines that LLVM takes."""
     found = [r for r in rows.of(rows.arch()) if r.format in _FORMATS and r.mnemonic not in WITHOUT]
     every = [(r, t) for r in found if "no_src" not in r.flags for t in dict.fromkeys(_plain_lines(r))]
     tried = [(row, text) for row, text in every if not _PACKED.match(text)]

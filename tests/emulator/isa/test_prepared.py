@@ -131,5 +131,5 @@ def test_form_is_the_plain_one_of_its_operands(name: str) -> None:
 
 
 def test_rows_without_a_model_are_here() -> None:
-    """Those that have forms and no model."""
+    """Instructions that have forms and no model."""
     assert set(_ROWS) == {n for n, why in WITHOUT.items() if "prepared" in why}

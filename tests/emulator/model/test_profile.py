@@ -94,7 +94,7 @@ def test_instruction_classes() -> None:
     assert record["counted"]["mfma_by_type"] == {"f16": matrix}
 
 
-# By arch: an instruction, its type in the profile, and its multiply-adds.
+# Each arch's instruction, its type in the profile, and its multiply-adds.
 _MATRIX = {
     "gfx942": {
         "v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]": ("f16", 32 * 32 * 8),

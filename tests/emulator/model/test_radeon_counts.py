@@ -123,7 +123,7 @@ def test_bank_conflicts_are_found(arch: str) -> None:
 
 @archs
 def test_no_bank_conflicts(arch: str) -> None:
-    """In no kernel; and LDS moves what it can, 128 bytes a cycle."""
+    """No kernel has any; LDS moves what it can, 128 bytes a cycle."""
     found = counts(arch)
     for launches in [*found["forward"].values(), *found["backward"].values()]:
         for launch in launches:

@@ -38,7 +38,7 @@ def test_matrix_chain() -> None:
 
 
 def test_matrix_result() -> None:
-    """Who reads a result otherwise waits for the passes and four slots more."""
+    """Other readers of a result wait for the passes and four slots more."""
     copy = ["s_nop 15", "s_nop 3", "v_accvgpr_read_b32 v20, a0", "s_nop 1"]  # 16 + 4 + 1 + 2 slots
     states = 1 + 16 + 4 + 1 + 2
     assert _each([_mfma(BIG, 0), *copy]) == states * SLOT  # software waits longer

@@ -139,7 +139,7 @@ TEST_CASE("matrix instructions") {
   CHECK_MESSAGE(unit.slots({{kMatrix, kMatrix, kMatrix}}) == 3 * kBig, "a chain");
   CHECK_MESSAGE(unit.slots({{kMatrix, kOtherMatrix, kMatrix}}) == 3 * kBig, "independent ones");
   CHECK_MESSAGE(unit.slots({{kSmallMatrix, kSmallMatrix}}) == 2 * kSmall, "small ones");
-  // Who reads the result otherwise waits for the passes and 4 slots.
+  // Other readers of the result wait for the passes and 4 slots.
   CHECK_MESSAGE(unit.slots({{kMatrix, kReadMatrix}}) == kBig + 4 + 1, "a result read");
   CHECK_MESSAGE(
       unit.slots({{kMatrix, kReadMatrix}}, exact_but(TimingKey::kMatrixResultSlots, 9)) == kBig + 9 + 1,

@@ -254,7 +254,7 @@ _PRIVATE = {
     "  .amdhsa_system_sgpr_private_segment_wavefront_offset 1\n",
 }
 _PRIVATE["gfx1030"] = _PRIVATE["gfx90a"]
-# And puts the workgroup's x, which comes after them, where it is without.
+# Sets flat scratch, and puts the workgroup's x, which comes after it, where it is without.
 _FLAT_SCRATCH = {
     "gfx90a": ["s_add_u32 flat_scratch_lo, s2, s7", "s_addc_u32 flat_scratch_hi, s3, 0", "s_mov_b32 s2, s4"],
     "gfx1030": [

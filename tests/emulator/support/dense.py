@@ -138,7 +138,7 @@ class Writer:
         self.history.issue(u)
 
     def nops(self, states: int) -> None:
-        """So many wait states."""
+        """Add this many wait states."""
         while states > 0:
             count = min(states, 16)
             self.text.append(f"s_nop {count - 1}")

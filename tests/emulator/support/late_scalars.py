@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 _TAIL = "implicit $mode, implicit $exec"
 _CARRY = "implicit-def $scc"
-# By letter: assembly and machine IR. It is about s20, which V, C, F and D read or write, and VCC.
+# Each letter's assembly and machine IR. It is about s20, which V, C, F and D read or write, and VCC.
 INSTS = {
     "V": ("v_add_f32 v3, s20, v2", f"$vgpr3 = V_ADD_F32_e64 0, $sgpr20, 0, $vgpr2, 0, 0, {_TAIL}"),
     "D": (

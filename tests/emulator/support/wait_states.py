@@ -273,7 +273,7 @@ class History:
         return need
 
     def pass_time(self, states: int) -> None:
-        """So many wait states go by."""
+        """Let this many wait states go by."""
         self.past = [(p, since + states) for p, since in self.past if since + states < _FURTHEST]
 
     def issue(self, u: Uses | None) -> None:

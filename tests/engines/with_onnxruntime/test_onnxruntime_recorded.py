@@ -75,7 +75,7 @@ OPERATORS = {
     ("name", "dtype"), [(name, x) for name, (_, types) in OPERATORS.items() for x in types]
 )
 def test_recorded(name: str, dtype: str) -> None:
-    """Within the bound of rounding, and the page has a row of it."""
+    """The error is within the bound of rounding, and the page has a row of it."""
     worst, launched = 0.0, set()
     for seed in SEEDS:
         with emulator.profile() as profile:

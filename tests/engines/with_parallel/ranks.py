@@ -54,7 +54,7 @@ class Ranks:
             pipe.send((work, arguments))
 
     def all(self, work: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """As `run`, but raise if any rank did."""
+        """Like `run`, but raise if any rank did."""
         results = self.run(work, *arguments)
         for rank, result in enumerate(results):
             if isinstance(result, BaseException):

@@ -73,8 +73,9 @@ def test_refused(ranks: Of) -> None:
         "ring: got str",
         "q: got 3 rows, expected an even number with zigzag",
         "k: got shape \\(1, 2, 3, 64\\)",
-        "ulysses: got 4 ranks for 6 heads of q", "ulysses: got 4 ranks for 3 heads of k",
-    ]  # fmt: skip
+        "ulysses: got 4 ranks for 6 heads of q",
+        "ulysses: got 4 ranks for 3 heads of k",
+    ]
     for messages in ranks(4).all(_refused):
         for message, pattern in zip(messages, want, strict=True):
             with pytest.raises(ValueError, match=pattern):

@@ -73,9 +73,7 @@ def errors(out: torch.Tensor, q: Any, k: Any, v: Any, sinks: bool, **options: An
     return float(np.abs(got - want.o).max())
 
 
-def serve(
-    model: Any, backend: Any, attended: Any, new: Sequence[int], case: str, mode: Any = None
-) -> float:  # fmt: skip
+def serve(model: Any, backend: Any, attended: Any, new: Sequence[int], case: str, mode: Any = None) -> float:
     """Fill the pool by an earlier step, do a step, compare each sequence; return the largest error."""
     place(model, LENGTHS)
     sinks = {"sinks": SINKS.bfloat16()} if case == "sinks" else {}
@@ -162,7 +160,7 @@ def test_windows_with_a_pool_of_their_own(mix: str) -> None:
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_caches_of_8_bits(mix: str) -> None:
-    """With the scales that SGLang loads into a layer."""
+    """The backend uses the scales that SGLang loads into a layer."""
     model, backend = made(sg.pool(16, torch.float8_e4m3fnuz))
     attended = layer()
     attended.k_scale, attended.v_scale = torch.tensor(0.5), torch.tensor(2.0)
@@ -179,7 +177,7 @@ def test_caches_of_8_bits(mix: str) -> None:
     ids=["cross", "hdim", "cap"],
 )
 def test_layers_that_it_refuses(change: dict[str, Any], reason: str) -> None:
-    """By name, with a backend that works."""
+    """The message names a backend that works."""
     held = sg.pool(16)
     model, backend = made(held)
     place(model, LENGTHS)
@@ -216,7 +214,7 @@ def test_models_and_steps_that_it_refuses(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_sglang_finds_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the entry point of the wheel; its command line knows the name, once."""
+    """The wheel's entry point registers it; SGLang's command line knows the name, once."""
     project = (recorded.DOCS.parent / "pyproject.toml").read_text()
     found = re.findall(
         rf'^\[project.entry-points."{re.escape(GENERAL_PLUGINS_GROUP)}"\]\n(.*) = "(.*)"', project, re.M

@@ -102,7 +102,7 @@ class Twins:
 @pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fnuz"])
 def test_captured_step(
     torch_on_card: torch_card.CurrentStream, kind: str, page_size: int, windows: bool
-) -> None:  # fmt: skip
+) -> None:
     """Captured once, it serves sequences of other lengths, with the bits of a plain step."""
     twins = Twins(getattr(torch, kind), page_size, windows)
     first, held = twins.step(LENGTHS[0], True)

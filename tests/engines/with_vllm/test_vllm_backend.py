@@ -41,9 +41,7 @@ def laid_out(layout: KVCacheLayout, shape: tuple[int, ...], dtype: torch.dtype) 
     return memory.permute(*np.argsort(layout.stride_order).tolist())[1]
 
 
-def step(
-    queries: tuple[int, ...] = QUERIES, lengths: tuple[int, ...] = LENGTHS, **changes: Any
-) -> Metadata:  # fmt: skip
+def step(queries: tuple[int, ...] = QUERIES, lengths: tuple[int, ...] = LENGTHS, **changes: Any) -> Metadata:
     """The metadata of a step, by default with a token, a prompt and a draft."""
     table = torch.arange(BLOCKS, dtype=torch.int32).flip(0).reshape(3, 4)
     starts = np.cumsum((0, *queries))
@@ -152,12 +150,14 @@ def test_layouts(layout: KVCacheLayout, kind: str) -> None:
     [
         ({"sliding_window": 7}, {"window_size": (6, 0)}),
         ({"logits_soft_cap": 3.0}, {"softcap": 3.0}),
-        ({"alibi_slopes": [0.5, 0.25, 0.125, 0.0625]},
-         {"alibi_slopes": np.array([0.5, 0.25, 0.125, 0.0625], np.float32)}),
+        (
+            {"alibi_slopes": [0.5, 0.25, 0.125, 0.0625]},
+            {"alibi_slopes": np.array([0.5, 0.25, 0.125, 0.0625], np.float32)},
+        ),
         ({"sinks": torch.tensor([0.0, 1.0, 2.0, 3.0]).bfloat16()}, {"sinks": np.arange(4, dtype=np.float32)}),
     ],
     ids=["window", "softcap", "alibi", "sinks"],
-)  # fmt: skip
+)
 def test_features(arguments: dict[str, Any], options: dict[str, Any]) -> None:
     cache = laid_out(KVCacheLayout.LBNHC, (BLOCKS, KEYS, SIZE, 2 * HDIM), torch.bfloat16)
     check(made(**arguments), cache, **options)
@@ -245,11 +245,13 @@ def test_a_step_of_beginnings() -> None:
     """It goes to the forward kernels, with the same result as from the cache."""
     q, (k, v) = random(23, 1, 128), random(2, 23, 1, 128)
     meta = step(
-        num_actual_tokens=23, query_start_loc=torch.tensor([0, 3, 23], dtype=torch.int32), max_seq_len=20,
+        num_actual_tokens=23,
+        query_start_loc=torch.tensor([0, 3, 23], dtype=torch.int32),
+        max_seq_len=20,
         seq_lens=torch.tensor([3, 20], dtype=torch.int32),
         block_table=torch.tensor([[7, 0], [2, 3]], dtype=torch.int32),
         slot_mapping=torch.tensor([112, 113, 114, *range(32, 52)]),
-    )  # fmt: skip
+    )
     cache = laid_out(KVCacheLayout.LBHNC, (BLOCKS, 1, SIZE, 256), torch.bfloat16)
     layer = made(num_heads=1, head_size=128, num_kv_heads=1, scale=128**-0.5)
     layer.do_kv_cache_update(LAYER, k, v, cache, meta.slot_mapping)
@@ -336,7 +338,7 @@ def test_what_vllm_asks() -> None:
     ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
 )
 def test_what_it_refuses(changes: dict[str, Any], reason: str) -> None:
-    """With a reason that says what there is."""
+    """The reason says what there is."""
     assert reason in "; ".join(Backend.validate_configuration(**ASKED | changes))
 
 
@@ -353,7 +355,7 @@ def test_what_it_refuses(changes: dict[str, Any], reason: str) -> None:
     ids=["hdim", "cache", "sinks", "fp8", "window", "rank"],
 )
 def test_layers_that_it_refuses(make: Any, reason: str) -> None:
-    """On vLLM's CPU platform, which does not ask before."""
+    """vLLM's CPU platform does not ask before."""
     with pytest.raises(UnsupportedError, match=r"a layer of .* attention with 4 heads") as caught:
         make()
     assert reason in str(caught.value)

@@ -92,7 +92,7 @@ def test_shared_pages(pages: str, page_size: int) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_ragged_lengths(packed: bool) -> None:
-    """From 1 to 5000, and none at all; the library chooses how many splits."""
+    """Lengths go from 1 to 5000, and none at all; the library chooses how many splits."""
     lengths = (1, 5000, 777, 0, 4096, 16, 2500, 33)
     queries = (1, 1, 4, 1, 9, 2, 0, 33) if packed else (1,) * len(lengths)
     run(Problem(lengths=lengths, seqlens_q=queries, packed=packed, causal=packed, hdim=64, nhead_k=1))

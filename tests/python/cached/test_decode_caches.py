@@ -23,7 +23,7 @@ from strict import wave_order
 
 import pyfa_rocm
 from pyfa_rocm import Cache, CacheScale, CacheTensor, InvalidArgumentError, UnsupportedError
-from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES
+from pyfa_rocm._call.params import CATALOGUE_TYPES
 
 EXAMPLES = hypothesis_profile.EXAMPLES // 8
 _FP8 = fp8()
@@ -43,7 +43,7 @@ class Stored(Problem):
 
 
 class Storing(Decoding):
-    """Such a cache on the device. Keys and values become what it stands for."""
+    """A described cache on the device. Keys and values become what it stands for."""
 
     p: Stored
 

@@ -17,8 +17,8 @@ from plugins import hypothesis_profile
 import pyfa_rocm
 from pyfa_rocm import InvalidArgumentError, UnsupportedError
 from pyfa_rocm._call.kv_append import kv_append_to_c
+from pyfa_rocm._call.params import CATALOGUE_TYPES
 from pyfa_rocm._runtime import library
-from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES
 
 EXAMPLES = hypothesis_profile.EXAMPLES // 8
 BASE = Append(rotary_dim=32)

@@ -47,7 +47,7 @@ def test_head_dims(hdim: int, accumulate: bool) -> None:
 
 @pytest.mark.parametrize("parts", [1, 2, 4, 5, 8, 9, 16, 33, 64, 128, 300])
 def test_parts(parts: int) -> None:
-    """As decode's splits are: float32 parts, most of them empty for some sequences."""
+    """Parts are like decode's splits: float32, most of them empty for some sequences."""
     run_merge(replace(BASE, parts=parts, dtype="float32", o_dtype="float16", hdim=128, empty=0.6))
 
 

@@ -241,8 +241,9 @@ def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert main.main(["prove", "--json"]) == 1
     proof = json.loads(capsys.readouterr().out)
     assert [(x["ok"], x["reason"]) for x in proof["features"]] == [
-        *[(False, "")] * 4, *[(True, "no such kernel")] * 2,
-    ]  # fmt: skip
+        *[(False, "")] * 4,
+        *[(True, "no such kernel")] * 2,
+    ]
     assert demo.proof_table(proof).count("WRONG") == 4
     assert main.main(["prove"]) == 1
     text = capsys.readouterr().out
@@ -283,7 +284,7 @@ def test_what_was_not_built_is_one_line(
 def test_a_wrong_result_is_said(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With a tolerance that nothing can meet, the exit status is 1."""
+    """The exit status is 1 with a tolerance that nothing can meet."""
     monkeypatch.setattr(reference, "lse_tolerance", lambda head, _: 1e-9 * abs(head.lse))
     monkeypatch.setattr(demo, "SEQLENS", (128,))
     assert main.main([command, "--json"]) == 1

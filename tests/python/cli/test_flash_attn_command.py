@@ -91,7 +91,7 @@ LOOK = """
 
 
 def test_what_is_found_without_an_import() -> None:
-    """As transformers and diffusers ask; and nothing is imported for it."""
+    """transformers and diffusers ask like this; nothing is imported for it."""
     assert python(LOOK).splitlines() == [
         "flash_attn True flash-attn",
         "flash_attn_2_cuda True flash-attn",

@@ -112,7 +112,7 @@ ASKED = {"aiter_readme": 0.0504, "moonmath": 0.2466}
 
 @pytest.mark.parametrize("source", ASKED)
 def test_a_time_of_calibration_asks_for_its_clock(source: str) -> None:
-    """To first order: the clock that the time needs, below the one of the range's middle, by vector work."""
+    """The time needs, to first order, a clock below the one of the range's middle, by vector work."""
     if "aiter rtna" not in subjects():
         pytest.skip("this checkout's toolchain has no objects of AITER: CK did not come from its wheel")
     (point,) = (

@@ -204,7 +204,7 @@ def test_traffic_of_standard_attention(batch: int, seqlen: int, nhead_q: int, nh
     if seqlen % 128 == 0:
         assert caches.hbm_write_bytes == 2 * matrix + query
     assert caches.hbm_write_bytes >= 2 * matrix + query
-    # Past the L2s, S and P go both ways.
+    # S and P go both ways past the L2s.
     assert caches.l2_fill_bytes >= 2 * matrix + query + 2 * key
 
 
@@ -217,7 +217,7 @@ def test_traffic_of_standard_backward(batch: int, seqlen: int, nhead_q: int, nhe
     # q, dO, k, v and P are read from memory; dP and dS are small enough for the memory-side cache.
     assert caches.hbm_read_bytes == 2 * query + 2 * key + matrix
     assert caches.hbm_write_bytes == 2 * matrix + query + 2 * key
-    # Past the L2s: P twice, dP once and dS twice are read.
+    # P and dS are read twice past the L2s, dP once.
     assert caches.l2_fill_bytes >= 5 * matrix + 2 * query + 2 * key
 
 

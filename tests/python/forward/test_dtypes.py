@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from plugins.hypothesis_profile import EXAMPLES
 
 import pyfa_rocm
-from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES, P_SCALES, fp8_of, smallest_ulp
+from pyfa_rocm._call.params import CATALOGUE_TYPES
+from pyfa_rocm.oracle.rounding import P_SCALES, fp8_of, smallest_ulp
 
 FP8 = fp8()
 _FP8 = CATALOGUE_TYPES[FP8]

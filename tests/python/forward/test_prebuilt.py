@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not OBJECTS, reason="this build has no prebuilt 
 
 
 def _usable(*, group: bool) -> list[Row]:
-    """Those for the first device."""
+    """Kernels for the first device."""
     units = pyfa_rocm.devices()[0].compute_units
     return [
         row

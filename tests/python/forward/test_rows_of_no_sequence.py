@@ -129,7 +129,7 @@ def test_gradients(starts: list[int], used: list[int] | None, most: int) -> None
 
 @pytest.mark.parametrize("by_table", [True, False])
 def test_packed_queries_over_a_cache(by_table: bool) -> None:
-    """By `flash_attn_varlen_func` with a block table, and by `flash_attn_with_kvcache`."""
+    """`flash_attn_varlen_func` with a block table and `flash_attn_with_kvcache` do it alike."""
     starts = [0, 3, 5]
     q, new = device(random(TOTAL, HEADS, HDIM)), device(random(2, 16, HEADS, HDIM, seed=1))
     k_cache, v_cache = (device(np.zeros((2, 16, HEADS, HDIM), np.float16)) for _ in range(2))

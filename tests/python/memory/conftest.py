@@ -14,7 +14,7 @@ from pyfa_rocm._runtime import hip_memory
 
 @pytest.fixture(autouse=True)
 def _keeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As programs have it; the other tests keep nothing."""
+    """Programs have it so; the other tests keep nothing."""
     p.memory.release()
     monkeypatch.setattr(p.memory, "most_kept_bytes", 2**30)
     yield

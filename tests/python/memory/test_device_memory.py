@@ -41,7 +41,7 @@ def address_of_output(q: p.DeviceArray, stream: p.Stream | None = None) -> int:
 
 
 def test_a_loop_neither_allocates_nor_frees(calls_of_hip: list[str]) -> None:
-    """With the log-sum-exp too, and though two outputs live at a time."""
+    """The log-sum-exp reuses memory too, though two outputs live at a time."""
     q = normal()
     want = p.flash_attn_func(q, q, q).to_numpy().tobytes()
     for turn in range(12):
@@ -149,7 +149,7 @@ def test_a_lent_capsule_holds_it() -> None:
 
 
 def test_inputs_dropped_while_they_are_read() -> None:
-    """On several streams at once, each with its own sizes and values: none gets what another still reads."""
+    """Several streams run at once, each with its own sizes and values: none gets what another still reads."""
     shapes = [(1, n, 1, 64) for n in (17, 40, 64)]
     want = {}
     for seed, shape in enumerate(shapes):
@@ -271,7 +271,7 @@ def test_capture_of_calls_that_allocate() -> None:
 
 
 def test_memory_is_freed_beside_a_capture(monkeypatch: pytest.MonkeyPatch, calls_of_hip: list[str]) -> None:
-    """With hipFree and hipMalloc while a graph is recorded: it stays valid."""
+    """hipFree and hipMalloc leave a graph valid while it is recorded."""
     q, o = normal(), p.DeviceArray.empty(_SHAPE, np.float16)
     dropped = [p.DeviceArray.empty((1000,), np.uint8)]
 

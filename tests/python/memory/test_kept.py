@@ -244,7 +244,7 @@ def test_an_array_that_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_memory_in_use_is_not_lost() -> None:
-    """In the hands of a caller that has lent it to no array yet."""
+    """A caller holds it that has lent it to no array yet."""
     before = p.memory.live_bytes
     block = p.memory.allocate(500, 0, None)
     assert p.memory.live_bytes == before + 500

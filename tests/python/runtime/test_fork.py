@@ -28,7 +28,7 @@ def in_child(work):
 
 
 def test_a_fork_before_the_first_use_works() -> None:
-    """In the child, and then in the parent."""
+    """The child computes, and then the parent."""
     code = _SETUP + "in_child(lambda: print(attend(), flush=True)); print(attend())"
     assert ok(code, PYFA_ROCM_DEVICE="emulator").split() == ["1.0", "1.0"]
 

@@ -160,7 +160,7 @@ def test_missing_library() -> None:
 
 @pytest.mark.parametrize("part", [0, 1e-6, 1e-4, 0.1, 0.5, 0.9])
 def test_a_library_cut_short(part: float, tmp_path: Path) -> None:
-    """By a full disk, say: its message, and no signal."""
+    """A full disk leaves one, say. It is refused with a message; no signal comes."""
     whole = paths.library_path().read_bytes()
     file = tmp_path / "libfmha_rocm.so.0"
     file.write_bytes(whole[: int(part * len(whole))])

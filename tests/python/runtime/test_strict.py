@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""That the device's checks see the attention kernels, and how the library reports failures made on order."""
+"""The device's checks see the attention kernels; how the library reports failures made on order."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def test_a_missing_array() -> None:
 
 @pytest.mark.parametrize("shape", [(2, 3, 2, 64), (3, 2, 64)])
 def test_more_tokens_than_there_are(shape: tuple[int, ...]) -> None:
-    """Without lengths that could bound them."""
+    """The call has no lengths that could bound them."""
     new = _ones(*shape)
     good = _good("flash_attn_kv_append") | {"k": new, "v": new}
     for longest in (2, 4, 300):

@@ -106,7 +106,7 @@ class Page:
         release = self.folder / "build" / "release"
         if "build/release" in block.text and not release.exists():
             release.symlink_to(installed.build_folder())
-        # Such a line wants the prefix, or makes it.
+        # A line with the prefix wants it, or makes it.
         if "fmha" in block.text and not (self.home / "fmha").exists():
             (self.home / "fmha").symlink_to(self._prefix())
         environment = self._environment()

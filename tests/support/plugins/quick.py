@@ -52,7 +52,7 @@ def _values(item: pytest.Item) -> list[str]:
 
 
 def spread(items: list[pytest.Item], count: int) -> list[pytest.Item]:
-    """So many of the cases of a test: always that next which has the most values no other one has had."""
+    """Choose this many cases of a test; the next is the one with the most values not had yet."""
     left = sorted(items, key=lambda item: zlib.crc32(item.name.encode()))
     seen: set[str] = set()
     chosen: list[pytest.Item] = []

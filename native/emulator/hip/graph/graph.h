@@ -82,7 +82,7 @@ struct Capture {
 enum CaptureMode : int { kCaptureGlobal, kCaptureThreadLocal, kCaptureRelaxed };
 enum CaptureStatus : int { kCaptureNone, kCaptureActive, kCaptureInvalidated };
 
-// With queue_mutex() held.
+// The caller holds queue_mutex().
 int capture_work(Stream& stream, Work work, const char* function);
 // An operation on the null stream would wait for a capturing blocking stream: that capture is lost.
 int check_legacy(const Stream& stream, const char* function);
@@ -91,7 +91,7 @@ int join_capture(const StreamRef& stream, const std::shared_ptr<Capture>& captur
 // Records `error` and ends what the capture can give; returns the error.
 int invalidate(Capture& capture, int error, const char* function, const char* what);
 
-// Without it held: hipSuccess, or the error of a call that capturing forbids, which loses the capture.
+// The caller does not hold it. Returns hipSuccess, or the error of a call that loses the capture.
 int check_unsafe(const char* function);  // hipMalloc and others, by the capture modes
 int check_stream_waitable(Stream& stream, const char* function);
 int end_captures(int code, const char* function);  // all of the process; what the call returns then is `code`

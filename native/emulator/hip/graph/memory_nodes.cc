@@ -12,7 +12,7 @@
 namespace fmha::emu {
 namespace {
 
-// By address. Guarded by its mutex, as are the `owned` of what is in it.
+// Keyed by address. Guarded by its mutex, as are the `owned` of what is in it.
 std::mutex registry_mutex;
 std::map<uint64_t, std::weak_ptr<GraphMemory>>& registry() {
   static auto* all = new std::map<uint64_t, std::weak_ptr<GraphMemory>>;

@@ -36,7 +36,7 @@ int own_graph_memory(const Program& program, bool automatic, const char* functio
                      std::vector<Allocation>* stale);
 bool has_graph_memory(const Program& program);
 
-// On a stream's thread. False: the device faulted, which has been recorded.
+// Runs on a stream's thread. False: the device faulted, which has been recorded.
 bool execute_alloc(const GraphMemory& memory);
 bool execute_free(const GraphMemory& memory);
 

@@ -25,7 +25,7 @@ int host_work_of(const HipHostNodeParams* params, const char* function, HostWork
   return hipSuccess;
 }
 
-// With at most *count of them, and how many there are; entries beyond are set to null.
+// Gives at most *count of them, and how many there are; sets entries beyond to null.
 int give_nodes(const std::vector<GraphNode*>& from, HipGraphNode* out, size_t* count) {
   if (out) {
     for (size_t i = 0; i < *count; ++i) out[i] = i < from.size() ? from[i] : nullptr;

@@ -23,7 +23,7 @@ int add_built(const char* function, HipGraphNode* out, HipGraph graph, HipGraphN
   });
 }
 
-// With queue_mutex() held. Null with the error recorded if it is no node of that kind.
+// The caller holds queue_mutex(). Null with the error recorded if it is no node of that kind.
 template <class T>
 T* work_of(HipGraphNode node, const char* function) {
   T* work = node_is_live(node) ? std::get_if<T>(&node->work) : nullptr;

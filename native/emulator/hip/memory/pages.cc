@@ -24,7 +24,7 @@
 namespace fmha::emu {
 namespace {
 
-// Behind every allocation, so that the host may load whole vectors at its end. Not the device's to touch.
+// Bytes behind every allocation: the host may load whole vectors at its end; the device may not.
 constexpr size_t kSlack = 64;
 // Bytes of the file: an allocation is made of as many maps, of which the system gives a process 65530.
 constexpr size_t kPoisonFile = 16 << 20;
@@ -67,7 +67,7 @@ int poison_file() {
   return fd;
 }
 
-// Over what is mapped at `p`.
+// Replaces what is mapped at `p`.
 bool map_poison(char* p, size_t bytes) {
   const int fd = poison_file();
   if (fd < 0) return false;

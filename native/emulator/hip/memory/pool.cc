@@ -85,7 +85,7 @@ PoolRef find_pool(HipMemPool handle, const char* function) {
   return pool;
 }
 
-// In a capture allocations and frees are nodes. If it is not, *error says whether they may be made.
+// True: allocations and frees become nodes. False: *error says whether they may be made.
 bool is_captured(Stream& stream, const char* function, int* error) {
   std::lock_guard lock(queue_mutex());
   if (!stream.capture) *error = check_legacy(stream, function);

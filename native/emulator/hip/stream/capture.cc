@@ -10,7 +10,7 @@
 namespace fmha::emu {
 namespace {
 
-// Those not ended. Guarded by queue_mutex().
+// Captures that have not ended. Guarded by queue_mutex().
 std::vector<std::shared_ptr<Capture>>& captures() {
   static auto* all = new std::vector<std::shared_ptr<Capture>>;
   return *all;

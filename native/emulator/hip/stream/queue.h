@@ -93,7 +93,7 @@ std::vector<OpRef> pending_of_device(int device);     // -1: of all devices
 // queue_mutex() held. `dropped` as in Op.
 OpRef loose_mark(const StreamRef& stream);
 void finish_mark(const OpRef& mark, int dropped);
-// On a stream's thread: for an operation that was queued before the one that runs.
+// Called on a stream's thread, by an operation queued before the one that runs.
 void wait_on_stream_thread(const OpRef& op);
 
 // Blocks until all are done, or cancelled (host_wait.h). Not from a host function of a stream, which would

@@ -180,7 +180,7 @@ HIP_API int hipLaunchHostFunc(HipStream stream, HipHostFn function, void* user_d
   });
 }
 
-// For tests: nothing that the stream has not begun yet starts until it is released as often as it was held.
+// Tests call it. The stream begins nothing more until it has been released as often as it was held.
 // Another stream then sees its results as it would if a wait were missing.
 HIP_API int fmha_emu_stream_hold(HipStream handle) {
   const StreamRef stream = find_stream(handle, "fmha_emu_stream_hold");

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kOfLane = 32;  // elements
 
-// By CBSZ and BLGP.
+// Formats by CBSZ and BLGP.
 struct Kind {
   int bits;
   float value[256];  // of every code
@@ -120,7 +120,7 @@ template <class S>
 struct Far : Matrices<S> {
   uint8_t scale_a[kLanes], scale_b[kLanes];
 };
-// As that of Matrices, in doubles, which hold each product with both scales, and its sum with an f32 well
+// Like that of Matrices, in doubles, which hold each product with both scales, and its sum with an f32 well
 // enough to round once more without harm (multiply_add.h).
 template <class S>
 void multiply(const Far<S>& m) {

@@ -154,7 +154,7 @@ FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   ROW("xor_x2", u64, kXor)             \
   ROW("inc_x2", u64, kIncrement)       \
   ROW("dec_x2", u64, kDecrement)
-// Those that RDNA's MUBUF, FLAT and GLOBAL have beside these.
+// Atomics that RDNA's MUBUF, FLAT and GLOBAL have beside these.
 #define FMHA_EMU_RDNA_ATOMICS(ROW)          \
   ROW("cmpswap_f32", float, kCompareSwap)   \
   ROW("min_f32", float, kMin)               \
@@ -163,7 +163,7 @@ FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   ROW("max_num_f32", float, kMaxNumber)     \
   ROW("cond_sub_u32", u32, kConditionalSub) \
   ROW("sub_clamp_u32", u32, kSubClamp)
-// And of these only MUBUF, FLAT and GLOBAL.
+// Only MUBUF, FLAT and GLOBAL have these.
 #define FMHA_EMU_MEMORY_ATOMICS(ROW) \
   FMHA_EMU_INTEGER_ATOMICS(ROW)      \
   ROW("add_f64", double, kAdd)       \

@@ -10,7 +10,7 @@
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
-// For a lane that is partly in range: loads the dwords in range, and zeros.
+// Serves a lane that is partly in range: loads the dwords in range, and zeros.
 template <Width kWidth>
 [[gnu::noinline]] bool load_partly(Wave& w, const Inst& inst, const BufferAccess& a, int l, uint32_t* d) {
   uint8_t data[16] = {};

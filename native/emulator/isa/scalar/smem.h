@@ -13,14 +13,14 @@ inline uint64_t scalar_offset(const Wave& w, const Inst& i) {
   return i.src[1].kind == OperandKind::kNone ? 0 : read32(w, i.src[1]);
 }
 
-// Through an address: rounded down to dwords. False after a finding.
+// Finds the address of an access, rounded down to dwords. False after a finding.
 inline bool scalar_address(Wave& w, const Inst& i, uint64_t* out) {
   const uint64_t given = w.sgpr64(i.src[0].index) + static_cast<int64_t>(i.imm) + scalar_offset(w, i);
   *out = given & ~3ull;
   return !w.hears(kEventScalar) || w.tell_scalar(i, given);
 }
 
-// Through a buffer resource: base + offset, of which offsets below `size` are in range.
+// An access by a buffer resource: base + offset, of which offsets below `size` are in range.
 struct ScalarBuffer {
   uint64_t base, size, offset;
 };

@@ -21,7 +21,7 @@ FMHA_EMU_INLINE f16 half_of(Literal k) { return {static_cast<u16>(k.value)}; }
 FMHA_EMU_INLINE float fma_dx9_zero(float a, float b, float c) {
   return a == 0.0f || b == 0.0f ? c : fma32(a, b, c);
 }
-// For lighting: the product, unless the power or the base is out of range.
+// Lighting's power: the product, unless the power or the base is out of range.
 FMHA_EMU_INLINE float mullit(float a, float b, float c) {
   constexpr float kLowest = -0x1.fffffep+127f;
   const bool out = b <= kLowest || is_nan(b) || c <= 0.0f || is_nan(c);

@@ -220,7 +220,7 @@ void apply_omod(const Inst& inst, u32* t, Mul mul) {
   });
 }
 
-// To [0, 1], -0 to +0; a NaN to 0 under DX10_CLAMP.
+// Clamps to [0, 1], -0 to +0; a NaN to 0 under DX10_CLAMP.
 template <class T>
 void apply_clamp(const Env& env, T one, u32* t) {
   const bool nan_to_zero = env.dx10_clamp;

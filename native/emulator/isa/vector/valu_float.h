@@ -278,7 +278,7 @@ FMHA_EMU_INLINE f16 to_f16(float x, const Env& e) {
   const u32 r = round_to_f16(raw(flushed(x, e)), e.nearest, e.up, e.down, e.saturate16);
   return {static_cast<u16>((r & 0x7fffu) > 0x3ffu ? r : r & e.keep64_out >> 16)};
 }
-// To nearest even, whatever MODE says; a NaN stays one.
+// Rounds to nearest even, whatever MODE says; a NaN stays one.
 FMHA_EMU_INLINE u32 to_bf16(float x) {
   const u32 b = raw(x), rounded = (b + 0x7fff + (b >> 16 & 1)) >> 16;
   return blend<u32>(nan_mask(x), b >> 16 | 0x40, rounded);
@@ -365,7 +365,7 @@ FMHA_EMU_INLINE T frexp_mantissa(T x) {
 FMHA_EMU_INLINE float below_one(float x) { return x >= 1.0f ? 0x1.fffffep-1f : x; }
 FMHA_EMU_INLINE double below_one(double x) { return x >= 1.0 ? 0x1.fffffffffffffp-1 : x; }
 
-// To the nearest integer, ties to even, whatever the host's rounding; -0 stays. GCC does not vectorise
+// Rounds to the nearest integer, ties to even, whatever the host's rounding; -0 stays. GCC does not vectorise
 // roundeven.
 template <class T, T (*kFloor)(T)>
 FMHA_EMU_INLINE T round_even_with(T x) {

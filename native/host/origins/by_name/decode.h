@@ -29,9 +29,8 @@ inline bool decode_within_limits(Origin origin, const DecodeProblem& problem, Re
 // Tells whether a row of the catalogue is one of an origin that this library knows.
 inline bool decode_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
 
-// Tells whether a row of the catalogue is an append or a merge of an origin that has any.
-inline bool kv_append_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
-inline bool merge_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
+// Tells whether a row of a family of two types is one of an origin that has any.
+inline bool two_types_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
 
 // Adds the launch of the kernel, which deals the keys to `splits` workgroups.
 inline void decode_add_main(const Kernel& kernel, const DecodeProblem& problem,

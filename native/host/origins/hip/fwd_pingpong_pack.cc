@@ -111,7 +111,7 @@ bool wants_heads_first(const FwdProblem& p) {
   return keys <= kCachedBytes / (2 * (p.hdim_q + p.hdim_v) * std::max<int64_t>(p.nhead_k, 1));
 }
 
-// For so many tiles of each head.
+// The grid for this many tiles of each head.
 Grid grid_of(const FwdProblem& p, int64_t tiles, bool heads_first) {
   if (p.empty) return {0, 0, 0};
   const auto heads_of_part = static_cast<uint32_t>(heads(p) / parts(p)), count = static_cast<uint32_t>(tiles);

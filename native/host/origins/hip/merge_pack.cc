@@ -23,7 +23,7 @@ int64_t lanes_of_group(const MergeProblem& p, int64_t lanes) {
   return std::min(lanes, int64_t(std::bit_ceil(static_cast<uint64_t>(p.hdim / kVector))));
 }
 
-// As many as a wave has lanes for, if each has kAtOnce parts to load: the loads of a group go out together,
+// As many as a wave's lanes serve with kAtOnce parts each to load: the loads of a group go out together,
 // and what the groups add up in the end costs more than fewer are worth.
 int64_t groups_of_row(const MergeProblem& p, int64_t lanes) {
   constexpr int64_t kAtOnce = 8;

@@ -85,10 +85,7 @@ class Pingpong {
                (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
     if (!d.work.find(d.p, kTileN, kMask)) return;
     d.begin();
-    if (d.work.blocks > 0) {
-      if constexpr (Tiles::kInStep) d.walk_in_step();
-      if constexpr (!Tiles::kInStep) d.walk();
-    }
+    if (d.work.blocks > 0) d.walk();
     d.end();
   }
 
@@ -177,6 +174,7 @@ class Pingpong {
   __device__ static uint32_t buffer(uint32_t i) { return i % Tiles::kBuffers; }
 
   __device__ void walk() {
+    if constexpr (Tiles::kInStep) return walk_in_step();
     const WaveRows<kHdimQ> of_wave(wave, lane, keys + Tiles::kPlaceOfQ + wave * WaveRows<kHdimQ>::kBytes);
     begin_q(of_wave);
     mover.first(*this);

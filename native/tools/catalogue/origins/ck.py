@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from family import DTYPES
+
 # ck_tile's names of types; of fp8, ours (ck/fwd_kernel.h).
-CK_TYPES = {"fp16": "fp16_t", "bf16": "bf16_t", "fp32": "fp32_t", "fp8": "fp8fnuz_t", "fp8fn": "fp8fn_t"}
+CK_TYPES = {name: f"{name}_t" for name in DTYPES} | {"fp8": "fp8fnuz_t"}
 
 
 def read_numbers(content: dict[str, Any], lengths: dict[str, int], where: str) -> dict[str, tuple[int, ...]]:

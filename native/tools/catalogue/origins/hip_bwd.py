@@ -9,7 +9,7 @@ from typing import Any
 from family import OneHeadDim, check_keys, check_known
 from family_bwd import BwdRow, Origin
 
-# By pipeline: its head dims, and rows of a workgroup's own.
+# Each pipeline's head dims, and rows of a workgroup's own.
 _SIDES = {"pingpong": ((64, 128), 256), "wide": ((192, 256), 128)}
 _SIDES_ARCHS = ("gfx942", "gfx950")
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// As extent.h, of backward problems.
+// Like extent.h, for backward problems.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// As oracle.h, of the backward pass.
+// Like oracle.h, for the backward pass.
 #pragma once
 
 #include "backward/bwd_problem.h"

@@ -49,7 +49,7 @@ int64_t number(const void* data, bool wide, int64_t at) {
 // The places in the cache where an append writes, as fmha_rocm.h defines them.
 class Places {
  public:
-  // Without `written` they are only compared with each other.
+  // If `written` is null, places are only compared with each other.
   Places(const AppendCase& c, const Written* written) : p_(c.params), c_(c.cache.params), written_(written) {}
 
   // Marks every place. Returns whether each is written once.

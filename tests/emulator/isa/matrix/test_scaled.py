@@ -393,7 +393,7 @@ def test_conversion(case: Case) -> None:
 
 @pytest.mark.skipif(not HERE, reason="needs FMHA_EMU_ARCH=gfx950")
 def test_every_conversion_is_there() -> None:
-    """As many as LLVM has."""
+    """There are as many as LLVM has."""
     assert len(CONVERSIONS) == 49
     assert {c.name for c in CONVERSIONS} <= {m for case in SUITE.cases for m in case.mnemonics()}
 

@@ -257,7 +257,7 @@ REFUSED = {
     "buffer_store_lds_dword": ("s[4:7], 0 lds", "a store from LDS to memory"),
     **GWS,
 }
-# And forms of instructions that otherwise run.
+# Forms of instructions that otherwise run are refused too.
 _STOPS = {
     "halt": (["s_sendmsghalt sendmsg(MSG_INTERRUPT)"], "halted itself with message 1"),
     "message": (["s_sendmsg sendmsg(MSG_GET_DOORBELL)"], "message 10 has no receiver"),

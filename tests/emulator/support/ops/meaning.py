@@ -227,7 +227,7 @@ def lanes_of_mask(mask: int) -> Array:
 
 
 def mask_of_lanes(lanes: Array) -> int:
-    """And back."""
+    """Turn it back."""
     return int(np.packbits(lanes, bitorder="little").view(np.uint64)[0])
 
 
