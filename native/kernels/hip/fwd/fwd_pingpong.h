@@ -69,8 +69,7 @@ class Pingpong {
   // Steps of a phase: pairs of operands, each read kAhead steps ahead.
   static constexpr int kAhead = Mover::kAhead, kRing = kAhead + 1;
   static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
-  // If so, the loop computes lanes' addresses anew each time.
-  static constexpr bool kFewRegisters = Tiles::kWide;
+  static constexpr bool kFewRegisters = Tiles::kWide;  // the loop computes lanes' addresses anew each time
 
  public:
   static constexpr int kTileM = kWaves * kPingpongRows;
@@ -85,7 +84,10 @@ class Pingpong {
                (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
     if (!d.work.find(d.p, kTileN, kMask)) return;
     d.begin();
-    if (d.work.blocks > 0) d.walk();
+    if (d.work.blocks > 0) {
+      if constexpr (Tiles::kInStep) d.walk_in_step();
+      if constexpr (!Tiles::kInStep) d.walk();
+    }
     d.end();
   }
 
@@ -174,7 +176,6 @@ class Pingpong {
   __device__ static uint32_t buffer(uint32_t i) { return i % Tiles::kBuffers; }
 
   __device__ void walk() {
-    if constexpr (Tiles::kInStep) return walk_in_step();
     const WaveRows<kHdimQ> of_wave(wave, lane, keys + Tiles::kPlaceOfQ + wave * WaveRows<kHdimQ>::kBytes);
     begin_q(of_wave);
     mover.first(*this);
