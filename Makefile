@@ -52,7 +52,7 @@ PROGRESS = $(PYTHON) native/tools/progress.py
 PYTEST = $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --dist worksteal
 CTEST = $(PROGRESS) "native tests" ctest --test-dir $(BUILD) --no-tests=error --output-on-failure --parallel $(JOBS)
 
-.PHONY: help toolchain build demo check test test-full test-all wheel test-adapters test-clients test-engines evidence lint \
+.PHONY: help toolchain build demo check test test-full test-all wheel test-adapters test-clients test-engines windows evidence lint \
 	sanitize $(SANITIZERS:%=sanitize-%) clean
 
 help:
@@ -65,6 +65,7 @@ help:
 	@echo "make test-adapters   install a wheel of ci, and run the tests that need torch, JAX, transformers or cargo"
 	@echo "make test-clients    run JAX, CuPy, Triton and others, as built for ROCm, on the software device"
 	@echo "make test-engines    run vLLM, SGLang, ONNX Runtime and context parallel, on the software device"
+	@echo "make windows    build/windows/fmha_rocm.dll: the library for Windows, with this build's kernels"
 	@echo "make evidence   build/evidence/index.html: what was shown, in one page, looked at by a browser"
 	@echo "make lint       check style, types and C++ (SINCE=REV: clang-tidy of what differs from it)"
 	@echo "make sanitize   run the native tests with the sanitizers address and undefined, then thread"
@@ -147,6 +148,13 @@ test-engines: build
 $(ENGINES:%=test-engine-%): test-engine-%:
 	native/tools/test_engines.sh $* -- --durations=10
 
+# zig is that of the wheel's build.
+windows: build
+	@native/tools/fetch/fetch_zstd.sh build/toolchain/zstd
+	@PATH="$(CURDIR)/build/wheel-venv/bin:$$PATH" cmake --preset windows $(CONFIGURE)
+	@$(PROGRESS) building cmake --build build/windows --parallel $(JOBS)
+	@$(PYTHON) native/tools/wheel/check_dll.py build/windows/fmha_rocm.dll native/include/fmha_rocm.h
+
 # Tests what `make test-full` has not tested of this build. MEASURED: what `pyfa-rocm first-day` wrote on a card.
 evidence: WITH_TESTS = -DBUILD_TESTING=ON
 evidence: build
@@ -165,4 +173,4 @@ lint: toolchain
 	@native/tools/lint.sh $(LLVM) $(SINCE)
 
 clean:
-	rm -rf build/release build/debug $(SANITIZERS:%=build/sanitize-%) build/wheel-kernels build/kernels.json
+	rm -rf build/release build/debug build/windows $(SANITIZERS:%=build/sanitize-%) build/wheel-kernels build/kernels.json

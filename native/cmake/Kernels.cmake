@@ -230,6 +230,10 @@ while(FMHA_PREBUILT_UNITS)
   list(APPEND _reports "${_out}/${unit}.json")
 endwhile()
 
+set(_format)
+if(WIN32)
+  set(_format --coff)
+endif()
 get_property(_bases GLOBAL PROPERTY FMHA_PACKED_AFTER)
 list(JOIN _bases "\n" _bases)
 file(CONFIGURE OUTPUT "${_out}/bases.txt" CONTENT "${_bases}\n" @ONLY)
@@ -240,7 +244,7 @@ add_custom_command(
   COMMAND
     ${Python3_EXECUTABLE} "${_programs}/embed.py" ${_reports} --kernels "${_out}" --bases "${_out}/bases.txt" --out
     "${FMHA_GENERATED}" --report "${PROJECT_BINARY_DIR}/kernels.json" --version "${PROJECT_VERSION}" --compiler "${FMHA_DEVICE_COMPILER_ID}"
-    --ck-version "${FMHA_CK_VERSION}" --kernel-set "${FMHA_KERNEL_SET}" --kernel-filter "${FMHA_KERNEL_FILTER}"
+    --ck-version "${FMHA_CK_VERSION}" --kernel-set "${FMHA_KERNEL_SET}" --kernel-filter "${FMHA_KERNEL_FILTER}" ${_format}
   DEPENDS ${_reports} ${_packed} "${_out}/bases.txt" "${_programs}/embed.py" "${FMHA_ARCHS}" ${_catalogue_program}
   COMMENT "Writing kernels.json and the kernel table"
   VERBATIM)

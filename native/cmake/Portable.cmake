@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
+# The preset `windows` builds the library for Windows with zig too: CMAKE_SYSTEM_NAME=Windows asks for it.
+#
 # A host side that runs on every Linux since glibc 2.28, whatever this machine has: what a wheel needs. zig (`pip
 # install ziglang`) brings a clang, the symbols of any glibc, and a static libc++. Included before project(), since
 # it chooses the compilers; CC and CXX count only without it, because scikit-build-core always sets them.
@@ -41,6 +43,10 @@ function(_fmha_find_zig variable)
   set(${variable} "${zig}" PARENT_SCOPE)
 endfunction()
 
+set(_triple x86_64-linux-gnu.${FMHA_GLIBC})
+if(CMAKE_SYSTEM_NAME STREQUAL "Windows")
+  set(_triple x86_64-windows-gnu)
+endif()
 set(_zig "${FMHA_ZIG}")
 if(NOT _zig)
   _fmha_find_zig(_zig)
@@ -56,7 +62,7 @@ for word do
   case $word in -march=x86-64-v?) word=-march=x86_64_v\${word#-march=x86-64-v} ;; esac
   set -- \"$@\" \"$word\"
 done
-exec '${_zig}' ${language} -target x86_64-linux-gnu.${FMHA_GLIBC} \"$@\"
+exec '${_zig}' ${language} -target ${_triple} \"$@\"
 ")
   file(CHMOD "${_folder}/${language}.new" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
   file(RENAME "${_folder}/${language}.new" "${_folder}/${language}")
@@ -64,5 +70,10 @@ endforeach()
 set(CMAKE_C_COMPILER "${_folder}/cc")
 set(CMAKE_CXX_COMPILER "${_folder}/c++")
 set(CMAKE_ASM_COMPILER "${_folder}/cc")
-message(STATUS "Host side for glibc ${FMHA_GLIBC}, with ${_zig}")
+if(CMAKE_SYSTEM_NAME STREQUAL "Windows")  # CMake asks for one; there are no resources
+  file(WRITE "${_folder}/rc" "#!/bin/sh\nexec '${_zig}' rc \"$@\"\n")
+  file(CHMOD "${_folder}/rc" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  set(CMAKE_RC_COMPILER "${_folder}/rc")
+endif()
+message(STATUS "Host side for ${_triple}, with ${_zig}")
 add_link_options(-s)  # zig's libc++ has debug information, ten times the size of the code

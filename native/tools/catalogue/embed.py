@@ -87,14 +87,18 @@ def table_source(codes: list[Report], bases: dict[str, str], build_info: str) ->
     return "\n".join(lines) + "\n"
 
 
-def image_source(codes: list[Report], folder: Path) -> str:
-    """The assembler source that embeds the packed code objects."""
-    lines = [_SPDX.replace("//", "#"), '.section .rodata.fmha_kernels, "a", @progbits']
+def image_source(codes: list[Report], folder: Path, coff: bool = False) -> str:
+    """The assembler source that embeds the packed code objects, in an ELF file or in Windows' COFF."""
+    section = '.section .rdata, "dr"' if coff else '.section .rodata.fmha_kernels, "a", @progbits'
+    lines = [_SPDX.replace("//", "#"), section]
     for code in codes:
         symbol = _symbol(code)
         path = folder / code["arch"] / f"{code['name']}.co.zst"
-        lines += [f".hidden {symbol}", f".globl {symbol}", f"{symbol}:", f'.incbin "{path}"']
-    lines.append('.section .note.GNU-stack, "", @progbits')
+        if not coff:  # of which a DLL exports only what it is told to
+            lines.append(f".hidden {symbol}")
+        lines += [f".globl {symbol}", f"{symbol}:", f'.incbin "{path}"']
+    if not coff:
+        lines.append('.section .note.GNU-stack, "", @progbits')
     return "\n".join(lines) + "\n"
 
 
@@ -130,6 +134,7 @@ def main() -> int:
     parser.add_argument("--report", required=True, type=Path, help="where kernels.json goes")
     for name in ("version", "compiler", "ck-version", "kernel-set", "kernel-filter"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--coff", action="store_true", help="for Windows' assembler")
     args = parser.parse_args()
     codes = [json.loads(path.read_text()) for path in args.reports]
     for code in codes:
@@ -152,7 +157,7 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     bases = dict(line.split() for line in args.bases.read_text().splitlines() if line)
     (args.out / "kernels.cc").write_text(table_source(codes, bases, json.dumps(public)))
-    (args.out / "kernels.S").write_text(image_source(codes, args.kernels))
+    (args.out / "kernels.S").write_text(image_source(codes, args.kernels, args.coff))
     objects = [{key: value for key, value in code.items() if key != "kernels"} for code in codes]
     args.report.write_text(json.dumps({**head, "kernels": kernels, "code_objects": objects}, indent=1) + "\n")
     print(f"kernels of set {args.kernel_set}: {summary(codes)}")
