@@ -139,8 +139,8 @@ enum {
  * Most kernels count in 32 bits, so a call is FMHA_UNSUPPORTED if a stride is 2^31 or more, or if one head of a
  * sequence is too large: it (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) has to be below
  * 4 GiB and 2^31 elements. One that is written has to be below 2 GiB, unless 256 divides seqlen and sequences are
- * not packed. A forward call of gfx942 or gfx950 without bias and dropout, of 16 bits and head dims to 128, counts
- * in 64 bits: there only 256 rows must be less than 2 GiB. */
+ * not packed. A forward call of gfx942 or gfx950 without bias and dropout, of 16 bits and head dims to 128, or to
+ * 256 without ALiBi and softcap, counts in 64 bits: there only 256 rows must be less than 2 GiB. */
 typedef struct fmha_tensor {
   void* data;
   int64_t stride_batch;
