@@ -315,13 +315,10 @@ def flash_attn_with_kvcache(
     """
     _require_no_chunk(attention_chunk)
     if k is not None:
-        for name, x in (
-            ("cu_seqlens_k_new", cu_seqlens_k_new),
-            ("rotary_seqlens", rotary_seqlens),
-            ("qv", qv),
-            ("cu_seqlens_q", cu_seqlens_q),
-        ):
-            _refuse_with_new(name, x)
+        _refuse_with_new("cu_seqlens_k_new", cu_seqlens_k_new)
+        _refuse_with_new("rotary_seqlens", rotary_seqlens)
+        _refuse_with_new("qv", qv)
+        _refuse_with_new("cu_seqlens_q", cu_seqlens_q)
     dims = "(batch, seqlen_q, nhead, hdim)" if cu_seqlens_q is None else "(total_q, nhead, hdim)"
     require_inputs(dims, q=q)
     require_inputs("(pages or batch, tokens, nhead_k, hdim)", k_cache=k_cache, v_cache=v_cache)

@@ -116,7 +116,7 @@ int64_t workgroups_at_once(const Kernel& kernel, const Target& target) {
 // and writing of its O. Lengths that only the device knows may be shorter than the bound that counts here.
 int32_t splits_of(const Kernel& kernel, const DecodeProblem& p, const Target& target) {
   if (p.splits != 0) return p.splits;
-  constexpr auto& kCost = kDecodeSplitsEstimate;
+  constexpr auto kCost = kDecodeSplitsEstimate;
   const FwdProblem& f = p.fwd;
   const int64_t workgroups = std::max<int64_t>(tiles_of(kernel, f) * f.nhead_k * f.batch, 1);
   const int64_t room = workgroups_at_once(kernel, target), steps = ceil_div(f.seqlen_k, kernel.decode.tile_n);
