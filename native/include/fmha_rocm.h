@@ -272,8 +272,9 @@ typedef struct fmha_fwd_params {
                                          of the two values above, so that a replayed graph takes new ones */
   fmha_randval randval;
 
-  /* FP8 only: the factor on each element of q, k and v; finite, above 0. 0 means 1. The kernels multiply P,
-   * which is at most 1, by the type's largest number before they round it to 8 bits, and divide O by that. */
+  /* FP8 only: the factor on each element of q, k and v; finite, above 0. 0 means 1. The kernels round
+   * P, which is at most 1, to 8 bits too. They multiply it by the type's largest number before, or (pipeline
+   * "pingpong") by the power of two below that, and divide O by it. */
   float q_descale;
   float k_descale;
   float v_descale;

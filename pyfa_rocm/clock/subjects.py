@@ -29,6 +29,7 @@ from pyfa_rocm.device import devices
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.oracle.params import forward_params
 from pyfa_rocm.oracle.problem import Problem
+from pyfa_rocm.oracle.rounding import P_SCALES
 
 __all__ = [
     "ROUNDINGS",
@@ -90,8 +91,9 @@ class ProblemArrays:
 
     def __init__(self, shape: Problem) -> None:
         self.shape = shape
-        self.q, self.o = self._array(shape.nhead_q), self._array(shape.nhead_q)
-        self.k, self.v = self._array(shape.nhead_k), self._array(shape.nhead_k)
+        o_dtype = "bfloat16" if shape.dtype in P_SCALES else shape.dtype
+        self.q, self.o = self._array(shape.nhead_q, shape.dtype), self._array(shape.nhead_q, o_dtype)
+        self.k, self.v = (self._array(shape.nhead_k, shape.dtype) for _ in "kv")
         self.lse = DeviceArray.empty((shape.batch, shape.nhead_q, shape.seqlen), np.float32)
         rng = np.random.default_rng(0)
         for tensor in (self.q, self.k, self.v):
@@ -106,9 +108,9 @@ class ProblemArrays:
         self._scratch.append(array)
         return array
 
-    def _array(self, nhead: int) -> DeviceArray:
+    def _array(self, nhead: int, dtype: str) -> DeviceArray:
         shape = self.shape
-        return DeviceArray.empty((shape.batch, nhead, shape.seqlen, shape.hdim), shape.dtype)
+        return DeviceArray.empty((shape.batch, nhead, shape.seqlen, shape.hdim), dtype)
 
     def _fill(self, tensor: DeviceArray, rng: np.random.Generator) -> None:
         """Write the heads that samples read."""

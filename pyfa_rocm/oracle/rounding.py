@@ -19,7 +19,8 @@ e_j of a score is a relative error e_j of its P, and to first order
     |dO| <= sum_j w_j * e_j * |v_j| + |O| * sum_j p_j * e_j
 
   - Points: each of scaling, adding, the factor log2(e) and exp2's argument rounds a number no larger than the
-    sum S_j of what is added up, |x_j| + |bias or ALiBi|: 5 E S_j. exp2 itself: 2 E.
+    sum S_j of what is added up, |x_j| + |bias or ALiBi|: 5 E S_j. exp2 itself: 2 E. Where `p_scale` is part of
+    exp2's argument, that is larger by its logarithm: E ln(p_scale).
   - The row's maximum m is rounded once scaled. A key tile that raises it rescales by exp2 of a difference of
     two of these: 4 E (|m| + 1). The error of an early tile with a far
     smaller m is scaled down by its own exp(m_old - m): hence the 1. Rescaling l and O: 3 E a tile.
@@ -94,6 +95,8 @@ class Numerics:
         Factor on P before it is rounded.
     tile_n : int
         Keys of a main-loop step.
+    raised : bool
+        Whether the exponential that gives P has `p_scale` in its argument.
     flushes : bool
         Whether the matrix instructions take subnormal numbers of P's type, in Q, K, V and P, for 0.
     """
@@ -103,6 +106,7 @@ class Numerics:
     p_scale: float = 1.0
     tile_n: int = 64
     flushes: bool = False
+    raised: bool = False
 
     @property
     def bias_slack(self) -> float:
@@ -112,6 +116,7 @@ class Numerics:
 
 # Kernels multiply P with this before they round it to an 8-bit float: the type's largest number.
 P_SCALES = {name: float(facts.max) for name, facts in _FACTS.items() if facts.bits == 8}
+_PINGPONG = "pingpong"  # kernels that take the power of two below it
 
 
 def _types(arch: str, which: str) -> list[str]:
@@ -131,16 +136,19 @@ def numerics_of(
     o_dtype: str | None = None,
     tile_n: int = 64,
     arch: str | None = None,
+    pipeline: str = "",
 ) -> Numerics:
-    """Return how the kernels of an input type round.
+    """Return how the kernels of an input type round; `pipeline` is that of `fmha.KernelInfo`.
 
     The library knows the types whose subnormals an arch's matrix instructions flush; without an arch none are
     flushed.
     """
+    p_scale, raised = P_SCALES.get(dtype, 1.0), dtype in P_SCALES and pipeline == _PINGPONG
     return Numerics(
         p_dtype=dtype,
         o_dtype=dtype if o_dtype is None else o_dtype,
-        p_scale=P_SCALES.get(dtype, 1.0),
+        p_scale=2.0 ** math.floor(math.log2(p_scale)) if raised else p_scale,
+        raised=raised,
         tile_n=tile_n,
         flushes=arch is not None and CATALOGUE_TYPES[dtype] in _types(arch, "matrix_flushes"),
     )
@@ -207,7 +215,7 @@ def o_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64]
 
 def lse_tolerance(head: Head, numerics: Numerics) -> Float64:
     """Return the bound of the LSE's error; 0 where it is -inf."""
-    chains, points = _score_errors(head)
+    chains, points = _score_errors(head, numerics)
     scores = (head.p * (SIGMAS * chains + points)).sum(axis=1)
     of_l = SIGMAS / math.sqrt(3) * _E * math.sqrt(_l_chain(head, numerics)) + 3 * _tiles(head, numerics) * _E
     seen = np.isfinite(head.lse)
@@ -224,7 +232,7 @@ def _l_chain(head: Head, numerics: Numerics) -> float:
     return float(min(head.p.shape[1], numerics.tile_n / 2 + _tiles(head, numerics)))
 
 
-def _score_errors(head: Head) -> tuple[Float64, Float64]:
+def _score_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64]:
     """Return the standard deviation of |e_j| by chains of roundings, and the bound by single roundings."""
     size = np.abs(head.scores) if head.add is None else np.abs(head.scores) + np.abs(_finite(head.add))
     chain = math.sqrt(head.hdim / 2) * head.products + math.sqrt(head.hdim / 3) * np.abs(head.scores)
@@ -233,14 +241,15 @@ def _score_errors(head: Head) -> tuple[Float64, Float64]:
     if head.softcap:
         slope = 1 - np.tanh(head.scores / head.softcap) ** 2
         chain, points = chain * slope, points * slope + 10 * head.softcap
-    return _E * chain, _E * (points + rows + 2)
+    of_scale = math.log(numerics.p_scale) if numerics.raised else 0.0
+    return _E * chain, _E * (points + rows + 2 + of_scale)
 
 
 def _float32_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64]:
     """Return what float32 does to O: the standard deviation by chains, the bound by single roundings."""
     v, o = np.abs(head.v), np.abs(head.o)
     of_scores = [
-        (head.weights * e) @ v + o * (head.p * e).sum(axis=1, keepdims=True) for e in _score_errors(head)
+        (head.weights * e) @ v + o * (head.p * e).sum(axis=1, keepdims=True) for e in _score_errors(head, numerics)
     ]
     size = np.sqrt(head.weights**2 @ v**2) + o
     chain = math.sqrt(head.p.shape[1]) * size + math.sqrt(_l_chain(head, numerics)) * o

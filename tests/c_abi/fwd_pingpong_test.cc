@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The arguments of our own forward kernels with ALiBi and with a softcap, over the table in table.cc.
+// The arguments of our own forward kernels with ALiBi, with a softcap and with 8-bit floats, over the table in
+// table.cc.
 #include "args/fwd_pingpong.h"
 
 #include <cfloat>
@@ -17,6 +18,7 @@
 namespace {
 
 using fmha::PingpongCap;
+using fmha::PingpongFp8Params;
 using fmha::PingpongParams;
 using fmha::PingpongScoreParams;
 
@@ -121,6 +123,27 @@ TEST_CASE("softcap") {
   CHECK_STATUS(plan_of(p, plan), FMHA_UNSUPPORTED, "softcap = 0.25: kernels of \"pingpong\"");
   p.softmax_scale = 1, p.softcap = 820;
   CHECK_STATUS(plan_of(p, plan), FMHA_UNSUPPORTED, "softcap = 820: kernels take 1e-38 to 819.2");
+}
+
+TEST_CASE("fp8") {
+  fmha_fwd_params p = test_params(FMHA_FP8_E4M3_FN, TEST_BSHD, 2, 100, 150, 4, 2, 128);
+  p.o_dtype = FMHA_BF16;
+  p.q.data = at(1), p.k.data = at(2), p.v.data = at(3), p.o.data = at(4), p.lse.data = at<float>(5);
+  p.softmax_scale = 0.5F, p.q_descale = 0.25F, p.k_descale = 2, p.v_descale = 3;
+  fmha::Plan plan;
+  CHECK_OK(plan_of(p, plan));
+  CHECK(runs(plan, "fp8fn_bf16_d128_pad_pingpong", sizeof(PingpongFp8Params)));
+  const auto& all = args<PingpongFp8Params>(plan);
+  CHECK(all.v_descale == 3);
+  CHECK(std::fabs(double{all.plain.scale} - 0.25 * kLog2e) < kUlp);
+  CHECK(all.plain.q_strides.row == 4 * 128);
+  CHECK(all.plain.o_strides.row == 4 * 128 * 2);
+  p.o_dtype = FMHA_FP16;
+  CHECK_STATUS(plan_of(p, plan), FMHA_UNSUPPORTED, "fp8fn_bf16_d128_pad_pingpong, takes o_dtype = bf16");
+  p.o_dtype = FMHA_BF16, p.softcap = 1;
+  CHECK_STATUS(plan_of(p, plan), FMHA_UNSUPPORTED, "takes softcap = 0");
+  p.softcap = 0, p.v_descale = 1e-36F;
+  CHECK_STATUS(plan_of(p, plan), FMHA_UNSUPPORTED, "v_descale = 1e-36: kernels take 5.3e-36 or more");
 }
 
 }  // namespace

@@ -2,7 +2,16 @@
 """Forward problems: how one is described, put on the device, run and judged, and drawn at random."""
 
 from cases_draw import MAX_TILES, cases, layouts, seqlens
-from cases_judge import expected, forced, judge, randval_is_right, run_flash, run_or_refused, run_raw
+from cases_judge import (
+    expected,
+    forced,
+    judge,
+    numerics_by,
+    randval_is_right,
+    run_flash,
+    run_or_refused,
+    run_raw,
+)
 from cases_place import Placed, Placement, bits, canary
 from cases_types import DTYPES, UNLIMITED, Bias, Case, Dropout, Layout, Varlen
 
@@ -24,6 +33,7 @@ __all__ = [
     "forced",
     "judge",
     "layouts",
+    "numerics_by",
     "randval_is_right",
     "run_flash",
     "run_or_refused",

@@ -17,6 +17,7 @@ from reference import RMS_SLACK, Expected, Numerics, attention, numerics_of, vis
 from strict import forgiven, wave_order
 
 import pyfa_rocm
+from pyfa_rocm.fmha import KernelInfo
 
 # From so many rows on averages over them mean something.
 MANY_ROWS = 256
@@ -38,6 +39,11 @@ def expected(case: Case, inputs: list[Array], numerics: Numerics | None = None) 
         for name in ("o", "lse", "o_tolerance", "lse_tolerance", "o_variance", "o_bias")
     }
     return Expected(**joined, o_bias_slack=parts[0].o_bias_slack)
+
+
+def numerics_by(kernel: KernelInfo, case: Case) -> Numerics:
+    """How the kernel that does a case rounds."""
+    return numerics_of(case.dtype, case.out_dtype, kernel.tile_n, kernel.arch, kernel.pipeline)
 
 
 def _sequence(
@@ -153,8 +159,7 @@ def run_raw(case: Case, stream: int = 0, orders: tuple[str, ...] = ()) -> str:
             return placement.results()
 
     results = run()
-    numerics = numerics_of(case.dtype, case.out_dtype, kernel.tile_n, kernel.arch)
-    judge(expected(case, placement.inputs, numerics), *results)
+    judge(expected(case, placement.inputs, numerics_by(kernel, case)), *results)
     for order in orders:
         with wave_order(order):
             again = run()
@@ -208,8 +213,7 @@ def run_flash(case: Case) -> None:
     if case.lse:
         lse = result[1].to_numpy()
         lse = lse if case.varlen is None else lse[None][..., case.rows_in_use()[0]]
-    numerics = numerics_of(case.dtype, case.out_dtype, kernel.tile_n, kernel.arch)
-    judge(expected(case, placement.inputs, numerics), o, lse)
+    judge(expected(case, placement.inputs, numerics_by(kernel, case)), o, lse)
 
 
 def _flash(case: Case, placement: Placement) -> Any:

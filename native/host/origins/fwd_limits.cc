@@ -28,11 +28,7 @@ bool scales_fit(const FwdProblem& p, Refusal& why) {
                        double{p.softmax_scale},
                        p.qk_descale == 1.0F ? "" : ", times q_descale and k_descale");
   }
-  if (is_fp8(p.dtype) && p.v_descale / fp8_scale_p(p.dtype) < FLT_MIN) {
-    return why.because(FMHA_UNSUPPORTED, "v_descale = %g: kernels take %g or more", double{p.v_descale},
-                       double{fp8_scale_p(p.dtype) * FLT_MIN});
-  }
-  return true;
+  return v_descale_fits(p, why);
 }
 
 bool tensors_fit(const FwdProblem& p, Refusal& why) {
@@ -46,6 +42,12 @@ bool randval_fits(const FwdProblem& p, Refusal& why) {
 }
 
 }  // namespace
+
+bool v_descale_fits(const FwdProblem& p, Refusal& why) {
+  if (!is_fp8(p.dtype) || p.v_descale / fp8_scale_p(p.dtype) >= FLT_MIN) return true;
+  return why.because(FMHA_UNSUPPORTED, "v_descale = %g: kernels take %g or more", double{p.v_descale},
+                     double{fp8_scale_p(p.dtype) * FLT_MIN});
+}
 
 bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
   return dims_fit(p, why) && scales_fit(p, why) && softcap_fits("", p, why) && biases_fit("", p, why) &&

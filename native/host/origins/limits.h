@@ -45,6 +45,7 @@ bool dropout_fits(const char* name, const FwdProblem& problem, Refusal& why);
 bool softcap_fits(const char* prefix, const FwdProblem& problem, Refusal& why);
 bool biases_fit(const char* prefix, const FwdProblem& problem, Refusal& why);
 bool alibi_fits(const char* name, const FwdProblem& problem, Refusal& why);
+bool v_descale_fits(const FwdProblem& problem, Refusal& why);
 
 // Returns false, with the reason in `why`, if no kernel that loads whole tiles could do the problem.
 bool fwd_within_limits(const FwdProblem& problem, Refusal& why);

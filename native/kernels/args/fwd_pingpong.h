@@ -78,4 +78,10 @@ struct PingpongScoreParams {
   PingpongCap cap;      // softcap
 };
 
+// The arguments of instances with 8-bit floats; plain.scale has the factors of q and k too.
+struct PingpongFp8Params {
+  PingpongParams plain;
+  float v_descale;  // the factor on V, or on O
+};
+
 }  // namespace fmha

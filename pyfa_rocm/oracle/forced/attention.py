@@ -178,7 +178,7 @@ def forward(row: Row, seed: int, sizes: Sizes) -> Outcome:
     found, same = repeated(run, sizes.runs)
     del room
     shares = dict.fromkeys(found, 0.0)
-    numerics = numerics_of(p.dtype, p.o_dtype, kernel.tile_n, kernel.arch)
+    numerics = numerics_of(p.dtype, p.o_dtype, kernel.tile_n, kernel.arch, kernel.pipeline)
     q, k, v = placed.inputs.values()
     for slot, rows, keys, arguments in placed.sequences():
         want = attention(

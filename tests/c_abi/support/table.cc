@@ -88,6 +88,15 @@ constexpr Kernel fp8(const char* name, DType o_dtype) {
   return kernel;
 }
 
+constexpr Kernel fp8_pingpong(const char* name, DType o_dtype) {
+  Kernel kernel = pingpong(name);
+  kernel.arch = Arch::kGfx950;
+  kernel.dtype = DType::kFp8fn;
+  kernel.fwd.o_dtype = o_dtype;
+  kernel.fwd.hdim_step = 16;
+  return kernel;
+}
+
 constexpr Kernel of_code(const char* name, Family family, Origin origin, DType dtype) {
   Kernel kernel = base(name, dtype, 64, true, true);
   kernel.family = family;
@@ -230,6 +239,7 @@ extern const Kernel kKernels[] = {
     of_arch(Arch::kGfx950, pingpong("bf16_d128_pad_pingpong")),
     of_arch(Arch::kGfx950, with(pingpong("bf16_d128_pad_alibi_pingpong"), Bias::kAlibi, false, false)),
     of_arch(Arch::kGfx950, with(pingpong("bf16_d128_pad_softcap_pingpong"), Bias::kNone, true, false)),
+    fp8_pingpong("fp8fn_bf16_d128_pad_pingpong", DType::kBf16),
     // Backward, out of order.
     bwd("bwd_fp16_d128", DType::kFp16, 128, false, false),
     bwd("bwd_fp16_d64", DType::kFp16, 64, false, false),

@@ -76,6 +76,7 @@ inline int fwd_pace(const Kernel& kernel) {
       if (kernel.fwd.tile_m == hip_fwd::kShortTileRows) {
         return kernel.fwd.hdim_q <= 64 ? paces.short64 : paces.short128;
       }
+      if (is_fp8(kernel.dtype)) return kernel.fwd.hdim_q <= 64 ? paces.fp8_64 : paces.fp8_128;
       return kernel.fwd.hdim_q <= 64 ? paces.pingpong64 : paces.pingpong128;
   }
   __builtin_unreachable();

@@ -26,14 +26,16 @@ constexpr float kLeastScaleOfAlibi = 1e-30F;
 bool features_fit(const FwdProblem& p) {
   if (p.has_bias || (p.has_alibi && p.softcap != 0.0F) || p.dropout.is_on() || p.randval.touched)
     return false;
-  return p.qk_descale == 1.0F && p.v_descale == 1.0F && p.o_dtype == p.dtype &&
-         (p.dtype == DType::kFp16 || p.dtype == DType::kBf16);
+  if (is_fp8(p.dtype)) return !p.has_alibi && p.softcap == 0.0F;
+  return p.o_dtype == p.dtype && (p.dtype == DType::kFp16 || p.dtype == DType::kBf16);
 }
 
-float scale_log2e(const FwdProblem& p) { return p.softmax_scale * std::numbers::log2e_v<float>; }
+// The factor on products of q and k; qk_descale is 1 unless they have 8 bits.
+float scale(const FwdProblem& p) { return p.softmax_scale * p.qk_descale; }
+float scale_log2e(const FwdProblem& p) { return scale(p) * std::numbers::log2e_v<float>; }
 
 // As CK's kernels: a factor below zero, or flushed to zero, would give infinities and NaNs.
-bool scale_fits(const FwdProblem& p) { return p.softmax_scale >= FLT_MIN && !std::isinf(scale_log2e(p)); }
+bool scale_fits(const FwdProblem& p) { return scale(p) >= FLT_MIN && !std::isinf(scale_log2e(p)); }
 
 // The argument of tanh's exponential has a factor of 2 log2(e) softmax_scale / softcap, which is a float32.
 bool cap_fits(const FwdProblem& p, Refusal& why) {
@@ -170,6 +172,11 @@ void add_launch(const Kernel& kernel, const FwdProblem& p, int64_t tiles, const 
   PingpongParams plain = fwd_params(p);
   plain.heads_first = heads_first ? 1 : 0;
   plain.parts = divided;
+  if (is_fp8(p.dtype)) {
+    new (plan.add_launch<PingpongFp8Params>(kernel, grid))
+        PingpongFp8Params{.plain = plain, .v_descale = p.v_descale};
+    return;
+  }
   if (kernel.fwd.bias == Bias::kNone && !kernel.fwd.softcap) {
     new (plan.add_launch<PingpongParams>(kernel, grid)) PingpongParams(plain);
     return;
@@ -187,7 +194,7 @@ void add_launch(const Kernel& kernel, const FwdProblem& p, int64_t tiles, const 
 
 bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
   if (!features_fit(p)) return false;
-  if (!cap_fits(p, why) || !alibi_fits(p, why)) return false;
+  if (!cap_fits(p, why) || !alibi_fits(p, why) || !origins::v_descale_fits(p, why)) return false;
   const bool tensors_fit = tensor_fits(p.q) && tensor_fits(p.k) && tensor_fits(p.v) && tensor_fits(p.o);
   if (scale_fits(p) && lengths_fit(p) && tensors_fit) return true;
   return why.because(

@@ -11,12 +11,15 @@ namespace fmha {
 
 using Float16 = __attribute__((ext_vector_type(16))) float;
 
-// a (32 x 8) times b (8 x 32), added to c. A lane has row lane % 32 of a and columns lane / 32 * 4 on; the
+// a (32 x 8, or of 8-bit floats 16) times b (8 x 32), added to c. A lane has row lane % 32 of a and columns lane / 32 * 4 on; the
 // same of b with rows and columns exchanged; column lane % 32 of c, and in element 4 * i + j row
 // 8 * i + lane / 32 * 4 + j.
 template <typename T>
 __device__ inline Float16 multiply32(Dwords2 a, Dwords2 b, Float16 c) {
-  if constexpr (__is_same(T, Fp16)) {
+  if constexpr (sizeof(T) == 1) {
+    return __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(__builtin_bit_cast(int64_t, a),
+                                                      __builtin_bit_cast(int64_t, b), c, 0, 0, 0);
+  } else if constexpr (__is_same(T, Fp16)) {
     return __builtin_amdgcn_mfma_f32_32x32x8f16(__builtin_bit_cast(Half4, a), __builtin_bit_cast(Half4, b), c,
                                                 0, 0, 0);
   } else {
@@ -119,14 +122,30 @@ struct Pair {
   Dwords4 x[2];
 };
 
+#if defined(__gfx950__)
+// a (32 x 64) times b (64 x 32) of 8-bit floats, added to c: a lane has columns lane / 32 * 32 on.
+__device__ inline Float16 multiply_fp8(const Pair& a, Dwords4 b, Dwords4 e, Float16 c) {
+  using Int8 = __attribute__((ext_vector_type(8))) int;
+  constexpr int kE4m3 = 0, kNoScale = 0;
+  const Pair both = {{b, e}};
+  return __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(__builtin_bit_cast(Int8, a),
+                                                         __builtin_bit_cast(Int8, both), c, kE4m3, kE4m3, 0,
+                                                         kNoScale, 0, kNoScale);
+}
+#endif
+
 // Each of a (32 x 16) times one of b and e (16 x 32), added to c and d, which may be the same. The order of
 // the 16 columns does not matter, as long as both sides agree: two products of eight take four of each half
-// of the lanes.
+// of the lanes. 8-bit floats have twice as many columns; on gfx950 all of them are of one product, c.
 template <typename T>
 __device__ inline void multiply_two(const Pair& a, Dwords4 b, Dwords4 e, Float16& c, Float16& d) {
 #if defined(__gfx950__)
-  c = multiply32<T>(a.x[0], b, c);
-  d = multiply32<T>(a.x[1], e, d);
+  if constexpr (sizeof(T) == 1) {
+    c = multiply_fp8(a, b, e, c);
+  } else {
+    c = multiply32<T>(a.x[0], b, c);
+    d = multiply32<T>(a.x[1], e, d);
+  }
 #else
   c = multiply32<T>(low_half(a.x[0]), low_half(b), c);
   d = multiply32<T>(low_half(a.x[1]), low_half(e), d);

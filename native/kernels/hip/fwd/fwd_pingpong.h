@@ -56,15 +56,18 @@
 
 namespace fmha {
 
-template <typename T, int kDimsQ, int kDimsV, bool kMask, template <typename> class MoverOf,
+template <typename T, typename O, int kDimsQ, int kDimsV, bool kMask, template <typename> class MoverOf,
           PingpongScore kScore, int kWaves>
 class Pingpong {
-  using Tiles = PingpongTiles<kDimsQ, kDimsV, kWaves>;
+  using Tiles = PingpongTiles<T, kDimsQ, kDimsV, kWaves>;
   using Mover = MoverOf<Tiles>;
   using Keys = Tiles::Keys;
   using Values = Tiles::Values;
   static constexpr int kHdimQ = Tiles::kHdimQ, kHdimV = Tiles::kHdimV, kHdimO = Tiles::kHdimO;
-  static constexpr int kSteps = kDimsQ / 16, kStepsO = Keys::kKeys / 16;  // of two products each, of S and O
+  static constexpr bool kFp8 = sizeof(T) == 1;
+  // Of 32 bytes of a row, which are two products, of S and O; if kOneOfTwo, half of one.
+  static constexpr int kSteps = kDimsQ * sizeof(T) / 32, kStepsO = Keys::kKeys * sizeof(T) / 32;
+  static constexpr bool kOneOfTwo = kFp8 && kLoadsWriteLds;
   static constexpr int kTilesS = Keys::kKeys / 32, kTilesO = kDimsV / 32;
   // Steps of a phase: pairs of operands, each read kAhead steps ahead.
   static constexpr int kAhead = Mover::kAhead, kRing = kAhead + 1;
@@ -76,7 +79,7 @@ class Pingpong {
   static constexpr int kWavesOfSimd = Tiles::kInStep && kHdimQ <= 64 ? 4 : 2;
   static constexpr int kWorkgroups = 4 * kWavesOfSimd / kWaves;  // of a compute unit
   static constexpr int kTileN = Keys::kKeys;
-  using Params = PingpongParamsOf<kScore>::Type;
+  using Params = PingpongParamsOf<T, kScore>::Type;
 
   __device__ static void run() {
     __shared__ __attribute__((aligned(256))) uint8_t lds[Tiles::kLdsBytes];
@@ -106,7 +109,7 @@ class Pingpong {
         work.first_k * p.k_strides.row;
     v = static_cast<const uint8_t*>(p.v) + work.batch * p.v_strides.batch + kv_head * p.v_strides.nhead +
         work.first_k * p.v_strides.row;
-    mover.begin(wave, lane, p.k_strides.row, p.v_strides.row, p.hdim_q, p.hdim_v);
+    mover.begin(wave, lane, p.k_strides.row, p.v_strides.row, pairs_of(p.hdim_q), pairs_of(p.hdim_v));
     k_read = Keys::place(place_of_row(lane % 32), half);
     v_read = Values::begin(lane);
     find_edges();
@@ -142,8 +145,12 @@ class Pingpong {
     const uint8_t* base = static_cast<const uint8_t*>(p.q) + work.batch * p.q_strides.batch +
                           work.head * p.q_strides.nhead +
                           (work.first_q + work.tile * kTileM) * p.q_strides.row;
-    of_wave.begin_load(resource(base, rows_left(kTileM) * p.q_strides.row), p.q_strides.row, p.hdim_q, q);
+    of_wave.begin_load(resource(base, rows_left(kTileM) * p.q_strides.row), p.q_strides.row,
+                       pairs_of(p.hdim_q), q);
   }
+
+  // Tiles count a row's bytes in pairs.
+  __device__ static int pairs_of(int hdim) { return kFp8 ? hdim / 2 : hdim; }
 
   __device__ int rows_left(int most) const {
     const int left = work.seqlen_q - work.tile * kTileM;
@@ -234,21 +241,27 @@ class Pingpong {
   // ---- The phase of products. Its operands are read in pairs, those of V first: the half of V that group 1
   // stores is complete before group 0's barrier.
 
-  // Operand j of V: all tiles of a step lie together.
+  // Operand j of a product's: all of its tiles take a step, one after another, or two steps of kOneOfTwo.
+  static constexpr int step_of(int j, int tiles) {
+    return kOneOfTwo ? j / 2 / tiles * 2 + j % 2 : j / tiles;
+  }
+  static constexpr int tile_of(int j, int tiles) { return (kOneOfTwo ? j / 2 : j) % tiles; }
+
+  // Operand j of V.
   template <int j>
-  static constexpr int kStepOfValues = (j / kTilesO + kStepsO / 2) % kStepsO;
+  static constexpr int kStepOfValues = (step_of(j, kTilesO) + kStepsO / 2) % kStepsO;
 
   template <int i>
   __device__ Pair read_values(int n) const {
     const LdsByte* tile = value_buffer(n - 1);
-    return {Values::read(tile, v_read, kStepOfValues<2 * i>, 2 * i % kTilesO),
-            Values::read(tile, v_read, kStepOfValues<2 * i + 1>, (2 * i + 1) % kTilesO)};
+    return {Values::read(tile, v_read, kStepOfValues<2 * i>, tile_of(2 * i, kTilesO)),
+            Values::read(tile, v_read, kStepOfValues<2 * i + 1>, tile_of(2 * i + 1, kTilesO))};
   }
 
   // Operand j of K: both tiles of a pair take a step, or one tile takes two.
   template <int j>
   __device__ Dwords4 read_key(int n) const {
-    constexpr int step = j / kTilesS, t = j % kTilesS;
+    constexpr int step = step_of(j, kTilesS), t = tile_of(j, kTilesS);
     return lds_load<Dwords4>(chunk_behind<Keys::kChunks>(key_buffer(n) + k_read, step * 2) +
                              t * 32 * Keys::kRowBytes);
   }
@@ -261,7 +274,7 @@ class Pingpong {
   template <int i>
   __device__ void multiply_values(const Pair& a) {
     multiply_two<T>(a, probabilities[kStepOfValues<2 * i>], probabilities[kStepOfValues<2 * i + 1>],
-                    o[2 * i % kTilesO], o[(2 * i + 1) % kTilesO]);
+                    o[tile_of(2 * i, kTilesO)], o[tile_of(2 * i + 1, kTilesO)]);
   }
 
   template <int i>
@@ -269,6 +282,10 @@ class Pingpong {
     if constexpr (kTilesS == 1) {
       if constexpr (i == 0) s[0] = Float16{};
       multiply_two<T>(a, q[2 * i], q[2 * i + 1], s[0], s[0]);
+    } else if constexpr (kOneOfTwo) {
+      constexpr int step = step_of(2 * i, kTilesS), t = tile_of(2 * i, kTilesS);
+      if constexpr (step == 0) s[t] = Float16{};
+      multiply_two<T>(a, q[step], q[step + 1], s[t], s[t]);
     } else {
       constexpr int step = 2 * i / kTilesS, t = 2 * i % kTilesS;
       if constexpr (step == 0) s[t] = s[t + 1] = Float16{};
@@ -388,7 +405,11 @@ class Pingpong {
 
   __device__ void end() {
     if constexpr (kFewRegisters) find_lane(lane_anew());
-    const auto [factor, lse] = rows.result();
+    auto [factor, lse] = rows.result();
+    if constexpr (kFp8) {  // one by one: their product may be no normal number
+      _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] *= factor;
+      factor = all.v_descale;
+    }
     const bool stores_lse = half == 0 && row < work.seqlen_q;
     if (work.part >= 0) {
       store_part(factor, lse, stores_lse);
@@ -404,26 +425,33 @@ class Pingpong {
   __device__ void store_part(float factor, float lse, bool stores_lse) {
     const int first = (work.tile - p.parts.first_tile) * kTileM;
     const int64_t at = (work.part * p.parts.heads + work.head_of_batch) * p.parts.rows + first;
-    const uint32_t row_bytes = p.hdim_v * sizeof(float);
-    const Resource to = resource(p.parts.o + at * p.hdim_v, rows_left(kTileM) * row_bytes);
+    store_floats(p.parts.o + at * p.hdim_v, p.hdim_v * sizeof(float), factor);
+    if (stores_lse) p.parts.lse[at + wave * kPingpongRows + lane % 32] = lse;
+  }
+
+  __device__ void store_floats(void* base, uint32_t row_bytes, float factor) {
+    const Resource to = resource(base, rows_left(kTileM) * row_bytes);
     const uint32_t begin = (wave * kPingpongRows + lane % 32) * row_bytes;
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
       _Pragma("unroll") for (int i = 0; i < 16; i += 4) {
         float x[4];
         _Pragma("unroll") for (int j = 0; j < 4; ++j) x[j] = o[t][i + j] * factor;
-        const int dim = t * 32 + (i & 8) * 2 + (i & 4) + half * 8;
+        const int dim = t * 32 + (Values::kInOrder ? 2 * i + half * 4 : (i & 8) * 2 + (i & 4) + half * 8);
         __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(Dwords4, x), to,
                                                dim < p.hdim_v ? begin + dim * 4 : kNowhere, 0, 0);
       }
     }
-    if (stores_lse) p.parts.lse[at + wave * kPingpongRows + lane % 32] = lse;
   }
 
   __device__ void store_o(float factor) {
     uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
                     work.head * p.o_strides.nhead + (work.first_q + work.tile * kTileM) * p.o_strides.row;
-    store_dims<0>(base, factor);
-    if constexpr (kHdimO < kHdimV) store_dims<kHdimO>(base, factor);
+    if constexpr (__is_same(O, Fp32)) {
+      store_floats(base, p.o_strides.row, factor);
+    } else {
+      store_dims<0>(base, factor);
+      if constexpr (kHdimO < kHdimV) store_dims<kHdimO>(base, factor);
+    }
   }
 
   // Stores kHdimO dims, from the first on.
@@ -436,8 +464,9 @@ class Pingpong {
       _Pragma("unroll") for (int j = 0; j < 4; ++j) {
         const float low = o[(kBefore + i) / 2][i % 2 * 8 + j * 2] * factor,
                     high = o[(kBefore + i) / 2][i % 2 * 8 + j * 2 + 1] * factor;
-        chunks[i][j] = rounded_to_even<T>(low, high);
+        chunks[i][j] = rounded_to_even<O>(low, high);
       }
+      if constexpr (Values::kInOrder) chunks[i] = gathered(chunks[i]);
       if constexpr (kFewRegisters) chunks[i] = remade(chunks[i]);  // rounded now: O's registers are needed
     }
     WaveRows<kHdimO>(wave, kFewRegisters ? remade(lane) : lane, place_of_o())
@@ -479,22 +508,4 @@ class Pingpong {
   Pair ring[kRing];
 };
 
-// Facts of an instance for the host. native/tools/catalogue/report.py reads them out of the code object.
-struct PingpongFacts {
-  int32_t tile_m, tile_n, tile_nv, hdim_q, block_size, blocks_per_cu;
-};
-
 }  // namespace fmha
-
-// FMHA_FWD_PINGPONG_KERNEL(symbol, type, hdims of the tile, mask, mover, score, waves): a kernel and its
-// facts
-#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim_q, hdim_v, mask, mover, score, waves)                     \
-  using entry##_type =                                                                                       \
-      fmha::Pingpong<fmha::type, hdim_q, hdim_v, mask, fmha::mover, fmha::PingpongScore::score, waves>;      \
-  extern "C" __device__ __attribute__((used, visibility("protected")))                                       \
-  const fmha::PingpongFacts entry##_facts = {entry##_type::kTileM, entry##_type::kTileN,     hdim_v, hdim_q, \
-                                             64 * (waves),         entry##_type::kWorkgroups};               \
-  extern "C" __global__ __launch_bounds__(64 * (waves),                                                      \
-                                          entry##_type::kWavesOfSimd) void entry(entry##_type::Params) {     \
-    entry##_type::run();                                                                                     \
-  }

@@ -21,6 +21,7 @@ template <int kHdim, int kKeys>
 struct ValueTile {
   static constexpr int kRowBytes = 2 * kKeys;
   static constexpr int kBytes = kHdim * kRowBytes;
+  static constexpr bool kInOrder = false;  // a lane's numbers of O are of the dims of place_of_row
 
   __device__ static int place(int dim, int chunk) {
     if constexpr (kRowBytes == 64) {  // two rows share all banks

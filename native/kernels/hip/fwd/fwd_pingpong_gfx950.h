@@ -29,6 +29,7 @@ template <int kHdim, int kKeys>
 struct ValueTile {
   using Shape = KeysInLds<kHdim, kKeys>;
   static constexpr int kRowBytes = Shape::kRowBytes, kBytes = Shape::kBytes;
+  static constexpr bool kInOrder = false;  // a lane's numbers of O are of the dims of place_of_row
 
   __device__ static int exchange(int key, int chunk) {
     return chunk ^ (kExchanged<Shape::kChunks> == 16 ? (key & 3) << 2 : (key & 2) << 1);

@@ -4,8 +4,10 @@
 
 #include "common/device.h"
 #if defined(__gfx950__)
+#include "hip/fwd/fwd_pingpong_gfx950_fp8.h"
 #include "hip/fwd/fwd_pingpong_gfx950_wide.h"
 #else
+#include "hip/fwd/fwd_pingpong_gfx942_fp8.h"
 #include "hip/fwd/fwd_pingpong_gfx942_wide.h"
 #endif
 
@@ -13,17 +15,19 @@ namespace fmha {
 
 inline constexpr int kPingpongRows = 32;  // of a wave
 
-// Tiles in LDS. Rows are of 64, 128, 192 or 256 dims: those behind the tile's are zeros that nobody
-// multiplies.
-template <int kDimsQ, int kDimsV, int kTileWaves>
+// Tiles in LDS. Rows are of 64, 128, 192 or 256 dims, of which two of 8 bits count as one: those behind the
+// tile's are zeros that nobody multiplies.
+template <typename T, int kDimsQ, int kDimsV, int kTileWaves>
 struct PingpongTiles {
   static constexpr int kWaves = kTileWaves;
   // Two waves are in step; of eight one group is at its softmax while the other is at its products.
   static constexpr bool kInStep = kWaves == 2;
-  static constexpr int kHdimQ = (kDimsQ + 63) / 64 * 64, kHdimV = (kDimsV + 63) / 64 * 64;
-  static constexpr int kKeys = kInStep ? 32 : kPingpongKeys<kHdimQ, kHdimV>;
+  static constexpr bool kFp8 = sizeof(T) == 1;
+  static constexpr int kHdimQ = ((kFp8 ? kDimsQ / 2 : kDimsQ) + 63) / 64 * 64;
+  static constexpr int kHdimV = (kDimsV + 63) / 64 * 64;  // O's: none of them counts as half
+  static constexpr int kKeys = kFp8 ? kFp8Keys : kInStep ? 32 : kPingpongKeys<kHdimQ, kHdimV>;
   using Keys = KeysInLds<kHdimQ, kKeys>;
-  using Values = ValueTile<kHdimV, kKeys>;
+  using Values = ValuesOf<T, kHdimV, kKeys>::Type;
   static constexpr bool kWide = kHdimV > 192;  // O and Q take 192 registers of 256
   // Of K, and as many of V
   static constexpr int kBuffers = kWide ? kPingpongWideBuffers : kInStep && !kLoadsWriteLds ? 1 : 2;

@@ -18,16 +18,23 @@ namespace fmha {
 enum class PingpongScore { kPlain, kAlibi, kSoftcap };
 
 // The arguments of an instance.
-template <PingpongScore kScore>
+template <typename T, PingpongScore kScore>
 struct PingpongParamsOf {
   using Type = PingpongScoreParams;
 };
-template <>
-struct PingpongParamsOf<PingpongScore::kPlain> {
+template <typename T>
+  requires(sizeof(T) != 1)
+struct PingpongParamsOf<T, PingpongScore::kPlain> {
   using Type = PingpongParams;
+};
+template <typename T>
+  requires(sizeof(T) == 1)
+struct PingpongParamsOf<T, PingpongScore::kPlain> {
+  using Type = PingpongFp8Params;
 };
 __device__ inline const PingpongParams& plain_of(const PingpongParams& p) { return p; }
 __device__ inline const PingpongParams& plain_of(const PingpongScoreParams& p) { return p.plain; }
+__device__ inline const PingpongParams& plain_of(const PingpongFp8Params& p) { return p.plain; }
 
 struct Four {
   float x0, x1, x2, x3;

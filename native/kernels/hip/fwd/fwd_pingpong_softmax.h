@@ -10,6 +10,7 @@
 
 #include "common/device.h"
 #include "hip/common/pingpong_parts.h"
+#include "hip/fwd/fwd_pingpong_fp8.h"
 #include "hip/fwd/fwd_pingpong_scores.h"
 
 namespace fmha {
@@ -41,6 +42,8 @@ __device__ inline Halves halves(float x, [[maybe_unused]] int lane) {
 template <typename T, int kTilesS, int kTilesO>
 class Softmax {
   static constexpr int kSteps = 4 * kTilesS;  // of four keys
+  using P = Dwords4[kTilesS * sizeof(T)];
+  static constexpr float kUp = PingpongP<T>::kUp, kMost = PingpongP<T>::kMost;
   static constexpr float kLowest = -3.40282346638528859811704183484516925440e+38F;
 
  public:
@@ -56,16 +59,16 @@ class Softmax {
 
   // P of the first block's scores (hip/fwd/fwd_pingpong_scores.h): there is no O to rescale.
   template <typename Scores>
-  __device__ void run_first(const Float16 (&s)[kTilesS], const Scores& scores, Dwords4 (&p)[2 * kTilesS]) {
+  __device__ void run_first(const Float16 (&s)[kTilesS], const Scores& scores, P& p) {
     constexpr auto kNothing = [](int) {};
-    reference = limit = highest(scores.exponent(maximum(s, kNothing)), reference);
+    refer_to(highest(scores.exponent(maximum(s, kNothing)), reference));
     fill(s, scores, p, kNothing);
   }
 
   // P of a later block's scores. O is rescaled if need be. `meanwhile` is called now and then, with the
   // number of the call: first kTilesS times, then four times as often.
   template <typename Scores, typename Meanwhile>
-  __device__ void run(const Float16 (&s)[kTilesS], const Scores& scores, Dwords4 (&p)[2 * kTilesS],
+  __device__ void run(const Float16 (&s)[kTilesS], const Scores& scores, P& p,
                       Float16 (&o)[kTilesO], Meanwhile meanwhile) {
     const float most = scores.exponent(maximum(s, meanwhile));
     if (any_lane(most > limit) && must_raise(most)) raise(most, o);
@@ -78,12 +81,21 @@ class Softmax {
     constexpr float kLn2 = 0.693147180559945309F;
     if (all == 0) return {0, -__builtin_inff()};
     const float factor = all > 0 ? 1 / all : all;  // a NaN stays one
+    if constexpr (kUp != 0) {
+      return {factor, (reference + kUp + __builtin_amdgcn_logf(all * PingpongP<T>::kDown)) * kLn2};
+    }
     return {factor, (reference + __builtin_amdgcn_logf(all)) * kLn2};
   }
 
  private:
-  // P above which a new maximum is the reference: this share of the sum of the lane's half, and this number.
-  static constexpr float kShare = 1.0F / 8, kMost = 256;
+  // A new maximum is the reference if its P is above this share of the sum of the lane's half, or above kMost.
+  static constexpr float kShare = 1.0F / 8;
+
+  // P of `next` is 2^kUp.
+  __device__ void refer_to(float next) {
+    reference = limit = next;
+    if constexpr (kUp != 0) limit += kUp;
+  }
 
   template <typename Meanwhile>
   __device__ static float maximum(const Float16 (&s)[kTilesS], Meanwhile meanwhile) {
@@ -116,9 +128,10 @@ class Softmax {
     return __builtin_fmaxf(__builtin_fmaxf(x, y), z);
   }
 
-  // The largest of x in both halves of the row, and of `least`.
+  // The reference that the largest of x in both halves of the row asks for, but `least` at least.
   __device__ static float highest(float x, float least) {
-    const Halves of_halves = halves(x, own_lane());
+    Halves of_halves = halves(x, own_lane());
+    if constexpr (kUp != 0) of_halves = {of_halves.first - kUp, of_halves.second - kUp};
     return largest(of_halves.first, of_halves.second, least);
   }
 
@@ -132,14 +145,14 @@ class Softmax {
   // Brings the limit up to date, since the sum has grown.
   __device__ bool must_raise(float most) {
     const float lag = __builtin_amdgcn_logf(__builtin_fminf(sum * kShare, kMost));
-    limit = reference + __builtin_fmaxf(lag, 0);
+    limit = reference + __builtin_fmaxf(lag, kUp);
     return any_lane(most > limit);
   }
 
   __device__ void raise(float most, Float16 (&o)[kTilesO]) {
     const float next = highest(most, reference);
     const float factor = __builtin_amdgcn_exp2f(reference - next);
-    reference = limit = next;
+    refer_to(next);
     sum *= factor;
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
       _Pragma("unroll") for (int i = 0; i < 16; ++i) o[t][i] *= factor;
@@ -154,7 +167,7 @@ class Softmax {
   // so that no instruction waits for the one in front of it. Steps are no loop, of which the compiler would
   // move all sums to the end.
   template <typename Scores, typename Meanwhile>
-  __device__ void fill(const Float16 (&s)[kTilesS], const Scores& scores, Dwords4 (&p)[2 * kTilesS],
+  __device__ void fill(const Float16 (&s)[kTilesS], const Scores& scores, P& p,
                        Meanwhile meanwhile) {
     Filling f = {argue<0>(s, scores), {}, {}};
     fill_from<0>(f, s, scores, p, meanwhile);
@@ -164,7 +177,7 @@ class Softmax {
 
   template <int step, typename Scores, typename Meanwhile>
   __device__ void fill_from(Filling& f, const Float16 (&s)[kTilesS], const Scores& scores,
-                            Dwords4 (&p)[2 * kTilesS], Meanwhile meanwhile) {
+                            P& p, Meanwhile meanwhile) {
     if constexpr (step < kSteps) {
       meanwhile(kTilesS + step);
       const Four next = {power(f.arguments.x0), power(f.arguments.x1), power(f.arguments.x2),
@@ -185,15 +198,19 @@ class Softmax {
   }
 
   template <int step>
-  __device__ static void finish(Filling& f, Dwords4 (&p)[2 * kTilesS]) {
+  __device__ static void finish(Filling& f, P& p) {
     const Four& x = f.powers;
     if constexpr (step == 0) {
       f.sums = x;
     } else {
       f.sums = {f.sums.x0 + x.x0, f.sums.x1 + x.x1, f.sums.x2 + x.x2, f.sums.x3 + x.x3};
     }
-    p[step / 2][step % 2 * 2] = rounded_pair<T>(x.x0, x.x1);
-    p[step / 2][step % 2 * 2 + 1] = rounded_pair<T>(x.x2, x.x3);
+    if constexpr (sizeof(T) == 1) {
+      p[step / 4][step % 4] = rounded_four(x.x0, x.x1, x.x2, x.x3);
+    } else {
+      p[step / 2][step % 2 * 2] = rounded_pair<T>(x.x0, x.x1);
+      p[step / 2][step % 2 * 2 + 1] = rounded_pair<T>(x.x2, x.x3);
+    }
   }
 
   __device__ static float power(float x) { return __builtin_amdgcn_exp2f(x); }

@@ -6,12 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from family import check_keys, check_known
+from family import FP8, check_keys, check_known
 from family_fwd import FwdRow, Origin
 
 _HDIMS = (64, 96, 128, 192, 256)
 _ARCHS = ("gfx942", "gfx950")
 _IN_STEP = 2
+_FP8_KEYS = 128  # of a step
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class HipFwdTile:
 class HipFwd(Origin):
     """The kernels in native/kernels/hip, as the forward family sees them."""
 
-    header = "hip/fwd/fwd_pingpong.h"
+    header = "hip/fwd/fwd_pingpong_kernel.h"
     # Packed float32 takes the matrix cores' turn, and saves no cycle beside them.
     flags = ("-fno-slp-vectorize",)
 
@@ -66,6 +67,8 @@ class HipFwd(Origin):
         return HipFwdTile(hdim_q=fields.pop("hdim"), **fields)
 
     def more(self, fields: dict[str, Any], tile: HipFwdTile) -> dict[str, Any]:
+        if fields["dtype"] in FP8:
+            return {"tile_n": _FP8_KEYS, "hdim_step": 16}
         return {"tile_n": tile.tile_n_of_gfx950} if fields["arch"] == "gfx950" else {}
 
     def why_not(self, row: FwdRow, tile: HipFwdTile) -> str | None:
@@ -73,6 +76,8 @@ class HipFwd(Origin):
             return "k_dma is of gfx942: of gfx950 all loads are by DMA"
         if tile.waves == _IN_STEP and (tile.k_dma or not row.mask or row.bias != "none" or row.softcap):
             return "tiles of two waves are for windows: with a mask, and without k_dma, ALiBi or softcap"
+        if row.dtype in FP8:
+            return self._why_no_fp8(row, tile)
         one_score = row.bias == "none" or (row.bias == "alibi" and not row.softcap)
         if one_score and not row.dropout and row.pad and row.arch in _ARCHS and row.dtype in ("fp16", "bf16"):
             return None
@@ -81,10 +86,19 @@ class HipFwd(Origin):
             "and fp16 and bf16 of gfx942 and gfx950"
         )
 
+    @staticmethod
+    def _why_no_fp8(row: FwdRow, tile: HipFwdTile) -> str | None:
+        plain = row.bias == "none" and not row.softcap and not row.dropout and row.pad
+        known = tile.hdim_q in {64, 128} and tile.hdim_q == tile.hdim_v and tile.waves != _IN_STEP
+        if plain and known and not tile.k_dma and row.arch in _ARCHS:
+            return None
+        return "pingpong has fp8 for head dims 64 and 128, by eight waves, without features, and for any length"
+
     def line(self, row: FwdRow, tile: HipFwdTile) -> str:
         """Return the line that native/kernels/hip/fwd/fwd_pingpong.h makes a kernel of."""
-        type_name, mask = row.dtype.capitalize(), str(row.mask).lower()
+        types, mask = f"{row.dtype.capitalize()}, {row.o_dtype.capitalize()}", str(row.mask).lower()
         mover = "DmaMover" if tile.k_dma else "WideMover" if tile.hdim_v > 192 else "Mover"
+        mover = "Fp8Mover" if row.dtype in FP8 else mover
         score = "kAlibi" if row.bias == "alibi" else "kSoftcap" if row.softcap else "kPlain"
-        what = f"{type_name}, {tile.hdim_q}, {tile.hdim_v}, {mask}, {mover}, {score}, {tile.waves}"
+        what = f"{types}, {tile.hdim_q}, {tile.hdim_v}, {mask}, {mover}, {score}, {tile.waves}"
         return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {what})"
