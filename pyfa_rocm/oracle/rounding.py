@@ -19,8 +19,8 @@ e_j of a score is a relative error e_j of its P, and to first order
     |dO| <= sum_j w_j * e_j * |v_j| + |O| * sum_j p_j * e_j
 
   - Points: each of scaling, adding, the factor log2(e) and exp2's argument rounds a number no larger than the
-    sum S_j of what is added up, |x_j| + |bias or ALiBi|: 5 E S_j. exp2 itself: 2 E. Where `p_scale` is part of
-    exp2's argument, that is larger by its logarithm: E ln(p_scale).
+    sum S_j of what is added up, |x_j| + |bias or ALiBi|: 5 E S_j. exp2 itself: 2 E. Where exp2's argument
+    has `p_scale` in it, it is larger by that one's logarithm: E ln(p_scale).
   - The row's maximum m is rounded once scaled. A key tile that raises it rescales by exp2 of a difference of
     two of these: 4 E (|m| + 1). The error of an early tile with a far
     smaller m is scaled down by its own exp(m_old - m): hence the 1. Rescaling l and O: 3 E a tile.
@@ -249,7 +249,8 @@ def _float32_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64]:
     """Return what float32 does to O: the standard deviation by chains, the bound by single roundings."""
     v, o = np.abs(head.v), np.abs(head.o)
     of_scores = [
-        (head.weights * e) @ v + o * (head.p * e).sum(axis=1, keepdims=True) for e in _score_errors(head, numerics)
+        (head.weights * e) @ v + o * (head.p * e).sum(axis=1, keepdims=True)
+        for e in _score_errors(head, numerics)
     ]
     size = np.sqrt(head.weights**2 @ v**2) + o
     chain = math.sqrt(head.p.shape[1]) * size + math.sqrt(_l_chain(head, numerics)) * o

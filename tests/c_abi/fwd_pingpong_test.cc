@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The arguments of our own forward kernels with ALiBi, with a softcap and with 8-bit floats, over the table in
-// table.cc.
+// The arguments of our own forward kernels with ALiBi, with a softcap and with 8-bit floats, over the table
+// in table.cc.
 #include "args/fwd_pingpong.h"
 
 #include <cfloat>

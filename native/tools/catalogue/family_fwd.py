@@ -119,7 +119,11 @@ class Forward(Family):
             hdim_v=tile.hdim_v,
             pipeline=tile.pipeline,
             tile_m=tile.tile_m,
-            **{"tile_n": tile.tile_n, "hdim_step": tile.hdim_step, **self.sources[tile.origin].more(fields, tile)},
+            **{
+                "tile_n": tile.tile_n,
+                "hdim_step": tile.hdim_step,
+                **self.sources[tile.origin].more(fields, tile),
+            },
             **fields,
         )
         if row.o_dtype in FP8 or (row.dtype not in FP8 and row.o_dtype != row.dtype):

@@ -39,8 +39,8 @@ BATCHED = [row for row in OURS if not row["group"]]
 def _case(row: Row, seqlen_q: int, seqlen_k: int) -> Case:
     return Case(
         batch=2, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nhead_k=2, ratio=2, hdim=row["hdim_q"],
-        hdim_v=row["hdim_v"], dtype=DTYPE_OF[row["dtype"]], lse=True, alibi=2 if row["bias"] == "alibi" else 0,
-        softcap=LARGE_CAP if row["softcap"] else 0.0,
+        hdim_v=row["hdim_v"], dtype=DTYPE_OF[row["dtype"]], lse=True,
+        alibi=2 if row["bias"] == "alibi" else 0, softcap=LARGE_CAP if row["softcap"] else 0.0,
         o_dtype="" if row["dtype"] == row["o_dtype"] else DTYPE_OF[row["o_dtype"]],
     )  # fmt: skip
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """How large the error of O is of our own forward kernel, beside that of an exact reference of exponentials.
 
-A row's largest P has no rounding error if it is a power of two. The kernel lets the reference stay behind the maximum, but
-only where that hardly shows (native/kernels/hip/fwd/fwd_pingpong_softmax.h).
+A row's largest P has no rounding error if it is a power of two. The kernel lets the reference stay behind the
+maximum, but only where that hardly shows (native/kernels/hip/fwd/fwd_pingpong_softmax.h).
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ def _inputs(case: Case, kind: str) -> list[Any]:
     return [x.astype(DTYPES[case.dtype]) for x in inputs]
 
 
-def _attention(case: Case, inputs: list[Any], block: int, p_dtype: npt.DTypeLike, one: float = 1.0) -> Float64:
-    """O as (1, N, nhead, hdim) in float64, but for P. A block's P is rounded beside the maximum so far, `one`."""
+def _attention(
+    case: Case, inputs: list[Any], block: int, p_dtype: npt.DTypeLike, one: float = 1.0
+) -> Float64:
+    """O as (1, N, nhead, hdim) in float64, but for P. A block's P is rounded where the maximum has `one`."""
     q, k, v = (x[0].astype(np.float64).transpose(1, 0, 2) for x in inputs)
     scores = q @ k.transpose(0, 2, 1) * case.hdim**-0.5
     if case.softcap:

@@ -63,7 +63,7 @@ def _most(case: Case, q: np.ndarray, k: np.ndarray) -> float:
 @pytest.mark.parametrize("row", OURS, ids=_name)
 @pytest.mark.parametrize("most", [1e3, 7.2e5])
 def test_largest_scores(row: Row, most: float) -> None:
-    """What float32 rounds off a row's largest score makes P no number that the type does not have."""
+    """The type has P of a row's largest score, whatever float32 rounds off that score."""
     case = _case(row, 300, 300)
     inputs = case.inputs()
     o = _run(row, case, inputs, most / _most(case, *inputs[:2]))
@@ -87,7 +87,7 @@ def test_rises_just_below_the_largest_number(row: Row, rise: float) -> None:
 
 @pytest.mark.parametrize("row", OURS, ids=_name)
 def test_least_factor_on_v(row: Row) -> None:
-    """O is divided by its row's sum first: of the least factor on V nothing is lost below float32's numbers."""
+    """O is divided by its row's sum before the factor on V: their product may be too small for float32."""
     least = 1.001 * P_SCALES[FP8] * float(np.finfo(np.float32).tiny)
     case = replace(_case(row, 70, 200), descale=(1.0, 1.0, least))
     q, k, v = case.inputs()
@@ -136,8 +136,8 @@ def test_random(case: Case, number: int) -> None:
 
 
 SHARED = Case(
-    batch=1, seqlen_q=300, seqlen_k=2100, nhead_k=1, ratio=1, hdim=128, dtype=FP8, o_dtype="bfloat16", lse=True,
-    descale=(0.5, 1.5, 3.0),
+    batch=1, seqlen_q=300, seqlen_k=2100, nhead_k=1, ratio=1, hdim=128, dtype=FP8, o_dtype="bfloat16",
+    lse=True, descale=(0.5, 1.5, 3.0),
 )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def test_shared_keys(change: dict[str, int]) -> None:
 
 @pytest.mark.parametrize(("hdim", "causal"), [(128, False), (128, True), (64, False), (64, True)])
 def test_is_chosen(hdim: int, causal: bool) -> None:
-    """The library takes it rather than Composable Kernel's, and says why."""
+    """The library takes it rather than Composable Kernel's."""
     n, nhead_q, nhead_k = 4096, 64, 8
     q, k = (Strided(0, n * nhead * hdim, nhead * hdim, hdim) for nhead in (nhead_q, nhead_k))
     info = pyfa_rocm.fmha_fwd_kernel(
@@ -173,4 +173,3 @@ def test_is_chosen(hdim: int, causal: bool) -> None:
         )
     )  # fmt: skip
     assert info.pipeline == "pingpong"
-    assert "by the estimate" in info.why

@@ -11,9 +11,9 @@ namespace fmha {
 
 using Float16 = __attribute__((ext_vector_type(16))) float;
 
-// a (32 x 8, or of 8-bit floats 16) times b (8 x 32), added to c. A lane has row lane % 32 of a and columns lane / 32 * 4 on; the
-// same of b with rows and columns exchanged; column lane % 32 of c, and in element 4 * i + j row
-// 8 * i + lane / 32 * 4 + j.
+// a (32 x 8, or of 8-bit floats 16) times b (8 x 32), added to c. A lane has row lane % 32 of a and columns
+// lane / 32 * 4 on; the same of b with rows and columns exchanged; column lane % 32 of c, and in element 4 *
+// i + j row 8 * i + lane / 32 * 4 + j.
 template <typename T>
 __device__ inline Float16 multiply32(Dwords2 a, Dwords2 b, Float16 c) {
   if constexpr (sizeof(T) == 1) {
@@ -128,9 +128,8 @@ __device__ inline Float16 multiply_fp8(const Pair& a, Dwords4 b, Dwords4 e, Floa
   using Int8 = __attribute__((ext_vector_type(8))) int;
   constexpr int kE4m3 = 0, kNoScale = 0;
   const Pair both = {{b, e}};
-  return __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(__builtin_bit_cast(Int8, a),
-                                                         __builtin_bit_cast(Int8, both), c, kE4m3, kE4m3, 0,
-                                                         kNoScale, 0, kNoScale);
+  return __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(
+      __builtin_bit_cast(Int8, a), __builtin_bit_cast(Int8, both), c, kE4m3, kE4m3, 0, kNoScale, 0, kNoScale);
 }
 #endif
 

@@ -25,6 +25,8 @@
 // rounded to nearest: bf16 by adding half a unit and cutting off, halves up, or on gfx950, which has a
 // conversion, to even.
 //
+// 8-bit floats have MFMA of twice as many columns, and P has 8 bits too (hip/fwd/fwd_pingpong_fp8.h).
+//
 // Workgroups of two waves, 64 rows, are for windows. Both waves are at the same part of a block of 32 keys.
 // Waves of other workgroups hide their latency: up to eight workgroups of a unit at head dim 64.
 //
@@ -65,9 +67,9 @@ class Pingpong {
   using Values = Tiles::Values;
   static constexpr int kHdimQ = Tiles::kHdimQ, kHdimV = Tiles::kHdimV, kHdimO = Tiles::kHdimO;
   static constexpr bool kFp8 = sizeof(T) == 1;
-  // Of 32 bytes of a row, which are two products, of S and O; if kOneOfTwo, half of one.
+  // Steps take 32 bytes of a row, which are two products, or half of one (Order).
   static constexpr int kSteps = kDimsQ * sizeof(T) / 32, kStepsO = Keys::kKeys * sizeof(T) / 32;
-  static constexpr bool kOneOfTwo = kFp8 && kLoadsWriteLds;
+  using Order = OperandOrder<kFp8 && kLoadsWriteLds>;
   static constexpr int kTilesS = Keys::kKeys / 32, kTilesO = kDimsV / 32;
   // Steps of a phase: pairs of operands, each read kAhead steps ahead.
   static constexpr int kAhead = Mover::kAhead, kRing = kAhead + 1;
@@ -241,27 +243,21 @@ class Pingpong {
   // ---- The phase of products. Its operands are read in pairs, those of V first: the half of V that group 1
   // stores is complete before group 0's barrier.
 
-  // Operand j of a product's: all of its tiles take a step, one after another, or two steps of kOneOfTwo.
-  static constexpr int step_of(int j, int tiles) {
-    return kOneOfTwo ? j / 2 / tiles * 2 + j % 2 : j / tiles;
-  }
-  static constexpr int tile_of(int j, int tiles) { return (kOneOfTwo ? j / 2 : j) % tiles; }
-
   // Operand j of V.
   template <int j>
-  static constexpr int kStepOfValues = (step_of(j, kTilesO) + kStepsO / 2) % kStepsO;
+  static constexpr int kStepOfValues = (Order::step(j, kTilesO) + kStepsO / 2) % kStepsO;
 
   template <int i>
   __device__ Pair read_values(int n) const {
     const LdsByte* tile = value_buffer(n - 1);
-    return {Values::read(tile, v_read, kStepOfValues<2 * i>, tile_of(2 * i, kTilesO)),
-            Values::read(tile, v_read, kStepOfValues<2 * i + 1>, tile_of(2 * i + 1, kTilesO))};
+    return {Values::read(tile, v_read, kStepOfValues<2 * i>, Order::tile(2 * i, kTilesO)),
+            Values::read(tile, v_read, kStepOfValues<2 * i + 1>, Order::tile(2 * i + 1, kTilesO))};
   }
 
   // Operand j of K: both tiles of a pair take a step, or one tile takes two.
   template <int j>
   __device__ Dwords4 read_key(int n) const {
-    constexpr int step = step_of(j, kTilesS), t = tile_of(j, kTilesS);
+    constexpr int step = Order::step(j, kTilesS), t = Order::tile(j, kTilesS);
     return lds_load<Dwords4>(chunk_behind<Keys::kChunks>(key_buffer(n) + k_read, step * 2) +
                              t * 32 * Keys::kRowBytes);
   }
@@ -274,7 +270,7 @@ class Pingpong {
   template <int i>
   __device__ void multiply_values(const Pair& a) {
     multiply_two<T>(a, probabilities[kStepOfValues<2 * i>], probabilities[kStepOfValues<2 * i + 1>],
-                    o[tile_of(2 * i, kTilesO)], o[tile_of(2 * i + 1, kTilesO)]);
+                    o[Order::tile(2 * i, kTilesO)], o[Order::tile(2 * i + 1, kTilesO)]);
   }
 
   template <int i>
@@ -282,8 +278,8 @@ class Pingpong {
     if constexpr (kTilesS == 1) {
       if constexpr (i == 0) s[0] = Float16{};
       multiply_two<T>(a, q[2 * i], q[2 * i + 1], s[0], s[0]);
-    } else if constexpr (kOneOfTwo) {
-      constexpr int step = step_of(2 * i, kTilesS), t = tile_of(2 * i, kTilesS);
+    } else if constexpr (Order::kOneOfTwo) {
+      constexpr int step = Order::step(2 * i, kTilesS), t = Order::tile(2 * i, kTilesS);
       if constexpr (step == 0) s[t] = Float16{};
       multiply_two<T>(a, q[step], q[step + 1], s[t], s[t]);
     } else {
@@ -425,29 +421,22 @@ class Pingpong {
   __device__ void store_part(float factor, float lse, bool stores_lse) {
     const int first = (work.tile - p.parts.first_tile) * kTileM;
     const int64_t at = (work.part * p.parts.heads + work.head_of_batch) * p.parts.rows + first;
-    store_floats(p.parts.o + at * p.hdim_v, p.hdim_v * sizeof(float), factor);
+    const uint32_t row_bytes = p.hdim_v * sizeof(float);
+    const Resource to = resource(p.parts.o + at * p.hdim_v, rows_left(kTileM) * row_bytes);
+    store_floats(to, row_bytes, factor);
     if (stores_lse) p.parts.lse[at + wave * kPingpongRows + lane % 32] = lse;
   }
 
-  __device__ void store_floats(void* base, uint32_t row_bytes, float factor) {
-    const Resource to = resource(base, rows_left(kTileM) * row_bytes);
-    const uint32_t begin = (wave * kPingpongRows + lane % 32) * row_bytes;
-    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
-      _Pragma("unroll") for (int i = 0; i < 16; i += 4) {
-        float x[4];
-        _Pragma("unroll") for (int j = 0; j < 4; ++j) x[j] = o[t][i + j] * factor;
-        const int dim = t * 32 + (Values::kInOrder ? 2 * i + half * 4 : (i & 8) * 2 + (i & 4) + half * 8);
-        __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(Dwords4, x), to,
-                                               dim < p.hdim_v ? begin + dim * 4 : kNowhere, 0, 0);
-      }
-    }
+  __device__ void store_floats(Resource to, uint32_t row_bytes, float factor) {
+    const uint32_t row_at = (wave * kPingpongRows + lane % 32) * row_bytes;
+    store_as_floats<Values::kInOrder>(o, factor, to, row_at, p.hdim_v, half);
   }
 
   __device__ void store_o(float factor) {
     uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
                     work.head * p.o_strides.nhead + (work.first_q + work.tile * kTileM) * p.o_strides.row;
     if constexpr (__is_same(O, Fp32)) {
-      store_floats(base, p.o_strides.row, factor);
+      store_floats(resource(base, rows_left(kTileM) * p.o_strides.row), p.o_strides.row, factor);
     } else {
       store_dims<0>(base, factor);
       if constexpr (kHdimO < kHdimV) store_dims<kHdimO>(base, factor);

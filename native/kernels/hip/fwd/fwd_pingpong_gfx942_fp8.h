@@ -21,7 +21,7 @@ struct ValuesOf<Fp8, kHdim, kKeys> {
   using Type = ValueTile<kHdim, kKeys / 2>;
 };
 
-// A wave's part of each tile of K and V: K as in kernels of 16 bits. Of V a lane has eight keys by four dims;
+// A wave's part of each tile of K and V: K as in kernels of 16 bits. A lane has eight keys by four dims of V;
 // two lanes have the 16 keys of a chunk. Each group has half of the keys, and perhaps waves without any.
 template <typename Tiles>
 class Fp8Mover {
@@ -47,7 +47,8 @@ class Fp8Mover {
     const int key = chunk / 2 * 32 + chunk % 2 * 8 + upper * 16;
     v_from = dim < 2 * hdim_v ? key * v_row + dim : kNowhere;
     v_step = v_row;
-    _Pragma("unroll") for (int i = 0; i < kDims; ++i) v_to[i] = Values::place(dim + i, chunk) + upper * kOctet;
+    _Pragma("unroll") for (int i = 0; i < kDims; ++i) v_to[i] =
+        Values::place(dim + i, chunk) + upper * kOctet;
   }
 
   template <typename Owner>
@@ -69,7 +70,8 @@ class Fp8Mover {
  private:
   __device__ void load_values(Resource from) {
     if (!has_values) return;
-    _Pragma("unroll") for (int i = 0; i < kOctet; ++i) v[i] = buffer_load<uint32_t>(from, v_from + i * v_step);
+    _Pragma("unroll") for (int i = 0; i < kOctet; ++i) v[i] =
+        buffer_load<uint32_t>(from, v_from + i * v_step);
   }
   // A lane's block is turned: each of its dims has eight keys.
   __device__ void store_values(LdsByte* tile) const {
@@ -77,7 +79,7 @@ class Fp8Mover {
     const Dwords4 low = turned(0), high = turned(4);
     _Pragma("unroll") for (int i = 0; i < kDims; ++i) lds_store(tile + v_to[i], Dwords2{low[i], high[i]});
   }
-  // Of four keys by four dims, from key `first` on: the keys of each dim.
+  // Turns four keys by four dims, from key `first` on: to each dim its keys.
   __device__ Dwords4 turned(int first) const {
     constexpr uint32_t kEven = 0x05010400, kOdd = 0x07030602, kLow = 0x05040100, kHigh = 0x07060302;
     const uint32_t a = __builtin_amdgcn_perm(v[first + 1], v[first], kEven);

@@ -29,7 +29,8 @@ struct Fp8ValueTile {
     return key * kRowBytes + exchange(key, chunk) * kChunk + lane % 2 * 8;
   }
 
-  // Reads 32 dims of sixteen keys of 32, those that the lane has in P: tile t of dims, and step `step` of keys.
+  // Reads 32 dims of sixteen keys of 32, those that the lane has in P: tile t of dims, and step `step` of
+  // keys.
   __device__ static Dwords4 read(const LdsByte* tile, int from, int step, int t) {
     using Int2 = __attribute__((ext_vector_type(2))) int;
     using Int2InLds = __attribute__((address_space(3))) Int2;
@@ -55,8 +56,8 @@ struct ValuesOf<Fp8fn, kHdim, kKeys> {
 template <typename Tiles>
 using Fp8Mover = Mover<Tiles>;
 
-// A lane has four numbers of O of each eight dims, the lane behind 32 more the other four: both get eight that
-// lie together, of the sixteen.
+// A lane has four numbers of O of each eight dims, the lane behind 32 more the other four: both get eight
+// that lie together, of the sixteen.
 __device__ inline Dwords4 gathered(Dwords4 x) {
   const auto low = __builtin_amdgcn_permlane32_swap(x[0], x[2], false, false);
   const auto high = __builtin_amdgcn_permlane32_swap(x[1], x[3], false, false);

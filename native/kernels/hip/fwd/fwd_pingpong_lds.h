@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The waves of a workgroup of hip/fwd/fwd_pingpong.h, and their tiles in LDS.
+// The waves of a workgroup of hip/fwd/fwd_pingpong.h, and their tiles in LDS; and how O leaves as float32.
 #pragma once
 
 #include "common/device.h"
@@ -44,5 +44,20 @@ struct PingpongTiles {
   static_assert(kPlaceOfQ >= (kBuffers > 2 ? kBuffers - 1 : 1) * Keys::kBytes ||
                 WaveRows<kHdimQ>::kBytes == 0);
 };
+
+// Stores O, multiplied by `factor`, as float32: the lane's row, which begins at `row_at`.
+template <bool kInOrder, int kTilesO>
+__device__ inline void store_as_floats(const Float16 (&o)[kTilesO], float factor, Resource to,
+                                       uint32_t row_at, const int& hdim, const int& half) {
+  _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
+    _Pragma("unroll") for (int i = 0; i < 16; i += 4) {
+      float x[4];
+      _Pragma("unroll") for (int j = 0; j < 4; ++j) x[j] = o[t][i + j] * factor;
+      const int dim = kInOrder ? t * 32 + 2 * i + half * 4 : t * 32 + (i & 8) * 2 + (i & 4) + half * 8;
+      __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(Dwords4, x), to,
+                                             dim < hdim ? row_at + dim * 4 : kNowhere, 0, 0);
+    }
+  }
+}
 
 }  // namespace fmha

@@ -68,8 +68,8 @@ class Softmax {
   // P of a later block's scores. O is rescaled if need be. `meanwhile` is called now and then, with the
   // number of the call: first kTilesS times, then four times as often.
   template <typename Scores, typename Meanwhile>
-  __device__ void run(const Float16 (&s)[kTilesS], const Scores& scores, P& p,
-                      Float16 (&o)[kTilesO], Meanwhile meanwhile) {
+  __device__ void run(const Float16 (&s)[kTilesS], const Scores& scores, P& p, Float16 (&o)[kTilesO],
+                      Meanwhile meanwhile) {
     const float most = scores.exponent(maximum(s, meanwhile));
     if (any_lane(most > limit) && must_raise(most)) raise(most, o);
     fill(s, scores, p, meanwhile);
@@ -88,7 +88,8 @@ class Softmax {
   }
 
  private:
-  // A new maximum is the reference if its P is above this share of the sum of the lane's half, or above kMost.
+  // A new maximum is the reference if its P is above this share of the sum of the lane's half, or above
+  // kMost.
   static constexpr float kShare = 1.0F / 8;
 
   // P of `next` is 2^kUp.
@@ -167,8 +168,7 @@ class Softmax {
   // so that no instruction waits for the one in front of it. Steps are no loop, of which the compiler would
   // move all sums to the end.
   template <typename Scores, typename Meanwhile>
-  __device__ void fill(const Float16 (&s)[kTilesS], const Scores& scores, P& p,
-                       Meanwhile meanwhile) {
+  __device__ void fill(const Float16 (&s)[kTilesS], const Scores& scores, P& p, Meanwhile meanwhile) {
     Filling f = {argue<0>(s, scores), {}, {}};
     fill_from<0>(f, s, scores, p, meanwhile);
     finish<kSteps - 1>(f, p);
@@ -176,8 +176,8 @@ class Softmax {
   }
 
   template <int step, typename Scores, typename Meanwhile>
-  __device__ void fill_from(Filling& f, const Float16 (&s)[kTilesS], const Scores& scores,
-                            P& p, Meanwhile meanwhile) {
+  __device__ void fill_from(Filling& f, const Float16 (&s)[kTilesS], const Scores& scores, P& p,
+                            Meanwhile meanwhile) {
     if constexpr (step < kSteps) {
       meanwhile(kTilesS + step);
       const Four next = {power(f.arguments.x0), power(f.arguments.x1), power(f.arguments.x2),
@@ -206,7 +206,7 @@ class Softmax {
       f.sums = {f.sums.x0 + x.x0, f.sums.x1 + x.x1, f.sums.x2 + x.x2, f.sums.x3 + x.x3};
     }
     if constexpr (sizeof(T) == 1) {
-      p[step / 4][step % 4] = rounded_four(x.x0, x.x1, x.x2, x.x3);
+      p[step / 4][step % 4] = rounded_four(x.x0, x.x1, x.x2, x.x3, p[step / 4][step % 4]);
     } else {
       p[step / 2][step % 2 * 2] = rounded_pair<T>(x.x0, x.x1);
       p[step / 2][step % 2 * 2 + 1] = rounded_pair<T>(x.x2, x.x3);
@@ -215,11 +215,13 @@ class Softmax {
 
   __device__ static float power(float x) { return __builtin_amdgcn_exp2f(x); }
 
-  // The compiler moves nothing across. On gfx950 it would otherwise put each argument in front of its
-  // exponential, which saves registers and costs a wait.
+  // The compiler moves nothing across, on gfx950 and if P has 8 bits. It would otherwise put each argument in
+  // front of its exponential, which saves registers and costs a wait.
   __device__ static void in_order() {
 #if defined(__gfx950__)
     __builtin_amdgcn_sched_barrier(0);
+#else
+    if constexpr (sizeof(T) == 1) __builtin_amdgcn_sched_barrier(0);
 #endif
   }
 

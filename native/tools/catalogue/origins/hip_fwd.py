@@ -92,7 +92,7 @@ class HipFwd(Origin):
         known = tile.hdim_q in {64, 128} and tile.hdim_q == tile.hdim_v and tile.waves != _IN_STEP
         if plain and known and not tile.k_dma and row.arch in _ARCHS:
             return None
-        return "pingpong has fp8 for head dims 64 and 128, by eight waves, without features, and for any length"
+        return "pingpong has fp8 for head dims 64 and 128, by eight waves, for any length, without features"
 
     def line(self, row: FwdRow, tile: HipFwdTile) -> str:
         """Return the line that native/kernels/hip/fwd/fwd_pingpong.h makes a kernel of."""
