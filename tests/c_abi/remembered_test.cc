@@ -30,8 +30,11 @@ std::vector<unsigned char> arguments() {
   using Args = fmha::PingpongParams;
   using ScoreArgs = fmha::PingpongScoreParams;
   std::vector<unsigned char> bytes(hip()->arguments, hip()->arguments + hip()->argument_bytes);
-  const bool scored = bytes.size() == sizeof(ScoreArgs);
-  if (std::strstr(hip()->function_name, "_pingpong") == nullptr || !(scored || bytes.size() == sizeof(Args)))
+  using Fp8Args = fmha::PingpongFp8Params;
+  static_assert(sizeof(Args) < sizeof(Fp8Args) && sizeof(Fp8Args) < sizeof(ScoreArgs));
+  const bool scored = bytes.size() == sizeof(ScoreArgs), fp8 = bytes.size() == sizeof(Fp8Args);
+  if (std::strstr(hip()->function_name, "_pingpong") == nullptr ||
+      !(scored || fp8 || bytes.size() == sizeof(Args)))
     return bytes;
   constexpr size_t kEnd = offsetof(fmha::PingpongStrides, row) + sizeof(fmha::PingpongStrides::row);
   for (const size_t strides : {offsetof(Args, q_strides), offsetof(Args, k_strides),
@@ -43,6 +46,8 @@ std::vector<unsigned char> arguments() {
   constexpr size_t kTileEnd = offsetof(Args, parts.first_tile) + sizeof(int32_t);
   std::memset(&bytes[kTileEnd], 0, sizeof(Args) - kTileEnd);
   constexpr size_t kCapEnd = offsetof(ScoreArgs, cap) + sizeof(fmha::PingpongCap);
+  constexpr size_t kFactorEnd = offsetof(Fp8Args, v_descale) + sizeof(float);
+  if (fp8) std::memset(&bytes[kFactorEnd], 0, sizeof(Fp8Args) - kFactorEnd);
   if (scored) std::memset(&bytes[kCapEnd], 0, sizeof(ScoreArgs) - kCapEnd);
   return bytes;
 }
