@@ -115,8 +115,8 @@ def problems(draw: st.DrawFn) -> Case:
     orders = [Layout((0, 1, 2)), Layout((0, 2, 1)), Layout((1, 0, 2)), Layout((0, 1, 2), (0, 2, 1, 64), 208)]
     return Case(
         batch=draw(st.integers(1, 3)), seqlen_q=draw(st.integers(1, 600)), seqlen_k=draw(st.integers(1, 700)),
-        nhead_k=draw(st.integers(1, 3)), ratio=draw(st.integers(1, 3)), hdim=16 * draw(st.integers(1, 8)),
-        hdim_v=16 * draw(st.integers(1, 8)), dtype=FP8, lse=draw(st.booleans()), causal=draw(st.booleans()),
+        nhead_k=draw(st.integers(1, 3)), ratio=draw(st.integers(1, 3)), hdim=16 * draw(st.integers(1, 16)),
+        hdim_v=16 * draw(st.integers(1, 16)), dtype=FP8, lse=draw(st.booleans()), causal=draw(st.booleans()),
         top_left=draw(st.booleans()),
         window=draw(st.sampled_from(((-1, -1), (0, 0), (70, 3), (-1, 20), (200, -1)))),
         layouts=(*(draw(st.sampled_from(orders)) for _ in range(3)), draw(st.sampled_from(orders[:3]))),
@@ -141,7 +141,9 @@ SHARED = Case(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("change", [{}, {"hdim": 64, "ratio": 2}, {"seqlen_q": 600, "causal": True}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{}, {"hdim": 64, "ratio": 2}, {"hdim": 256}, {"seqlen_q": 600, "causal": True}], ids=str
+)
 def test_shared_keys(change: dict[str, int]) -> None:
     """Workgroups that divide the keys of a tile: right, and the same each time."""
     case = replace(SHARED, **change)  # type: ignore[arg-type]
@@ -160,7 +162,7 @@ def test_shared_keys(change: dict[str, int]) -> None:
     judge(expected(case, placement.inputs, numerics_by(info, case)), *results[0])
 
 
-@pytest.mark.parametrize(("hdim", "causal"), [(128, False), (128, True), (64, False), (64, True)])
+@pytest.mark.parametrize(("hdim", "causal"), [(128, False), (128, True), (64, False), (256, True)])
 def test_is_chosen(hdim: int, causal: bool) -> None:
     """The library takes it rather than Composable Kernel's."""
     n, nhead_q, nhead_k = 4096, 64, 8

@@ -125,11 +125,12 @@ struct Pair {
 #if defined(__gfx950__)
 // a (32 x 64) times b (64 x 32) of 8-bit floats, added to c: a lane has columns lane / 32 * 32 on.
 __device__ inline Float16 multiply_fp8(const Pair& a, Dwords4 b, Dwords4 e, Float16 c) {
-  using Int8 = __attribute__((ext_vector_type(8))) int;
+  const auto eight = [](Dwords4 low, Dwords4 high) {
+    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
+  };
   constexpr int kE4m3 = 0, kNoScale = 0;
-  const Pair both = {{b, e}};
-  return __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(
-      __builtin_bit_cast(Int8, a), __builtin_bit_cast(Int8, both), c, kE4m3, kE4m3, 0, kNoScale, 0, kNoScale);
+  return __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(eight(a.x[0], a.x[1]), eight(b, e), c, kE4m3, kE4m3,
+                                                         0, kNoScale, 0, kNoScale);
 }
 #endif
 

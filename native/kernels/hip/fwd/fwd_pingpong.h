@@ -151,8 +151,7 @@ class Pingpong {
                        pairs_of(p.hdim_q), q);
   }
 
-  // Tiles count a row's bytes in pairs.
-  __device__ static int pairs_of(int hdim) { return kFp8 ? hdim / 2 : hdim; }
+  __device__ static int pairs_of(int hdim) { return kFp8 ? hdim / 2 : hdim; }  // of a row's bytes
 
   __device__ int rows_left(int most) const {
     const int left = work.seqlen_q - work.tile * kTileM;
@@ -243,15 +242,16 @@ class Pingpong {
   // ---- The phase of products. Its operands are read in pairs, those of V first: the half of V that group 1
   // stores is complete before group 0's barrier.
 
-  // Operand j of V.
-  template <int j>
+  template <int j>  // operand j of V
   static constexpr int kStepOfValues = (Order::step(j, kTilesO) + kStepsO / 2) % kStepsO;
+  template <int j>
+  static constexpr int kTileOfValues = (Order::tile(j, kTilesO) + Values::kFirst) % kTilesO;
 
   template <int i>
   __device__ Pair read_values(int n) const {
     const LdsByte* tile = value_buffer(n - 1);
-    return {Values::read(tile, v_read, kStepOfValues<2 * i>, Order::tile(2 * i, kTilesO)),
-            Values::read(tile, v_read, kStepOfValues<2 * i + 1>, Order::tile(2 * i + 1, kTilesO))};
+    return {Values::read(tile, v_read, kStepOfValues<2 * i>, kTileOfValues<2 * i>),
+            Values::read(tile, v_read, kStepOfValues<2 * i + 1>, kTileOfValues<2 * i + 1>)};
   }
 
   // Operand j of K: both tiles of a pair take a step, or one tile takes two.
@@ -270,7 +270,7 @@ class Pingpong {
   template <int i>
   __device__ void multiply_values(const Pair& a) {
     multiply_two<T>(a, probabilities[kStepOfValues<2 * i>], probabilities[kStepOfValues<2 * i + 1>],
-                    o[Order::tile(2 * i, kTilesO)], o[Order::tile(2 * i + 1, kTilesO)]);
+                    o[kTileOfValues<2 * i>], o[kTileOfValues<2 * i + 1>]);
   }
 
   template <int i>

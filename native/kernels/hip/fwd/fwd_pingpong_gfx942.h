@@ -22,6 +22,7 @@ struct ValueTile {
   static constexpr int kRowBytes = 2 * kKeys;
   static constexpr int kBytes = kHdim * kRowBytes;
   static constexpr bool kInOrder = false;  // a lane's numbers of O are of the dims of place_of_row
+  static constexpr int kFirst = 0;         // the first of O's tiles that is multiplied
 
   __device__ static int place(int dim, int chunk) {
     if constexpr (kRowBytes == 64) {  // two rows share all banks

@@ -8,7 +8,10 @@
 
 namespace fmha {
 
-inline constexpr int kFp8Keys = 128;
+// Keys of a tile, of which K and V fill 64 KB with two each.
+template <int kHdim>
+inline constexpr int kFp8Keys = kHdim > 128 ? 64 : 128;
+inline constexpr int kFp8WideBuffers = 2;  // of head dim 256
 
 template <typename T, int kHdim, int kKeys>
 struct ValuesOf {
@@ -47,8 +50,7 @@ class Fp8Mover {
     const int key = chunk / 2 * 32 + chunk % 2 * 8 + upper * 16;
     v_from = dim < 2 * hdim_v ? key * v_row + dim : kNowhere;
     v_step = v_row;
-    _Pragma("unroll") for (int i = 0; i < kDims; ++i) v_to[i] =
-        Values::place(dim + i, chunk) + upper * kOctet;
+    v_to = Values::place(dim, chunk) + upper * kOctet;
   }
 
   template <typename Owner>
@@ -77,7 +79,10 @@ class Fp8Mover {
   __device__ void store_values(LdsByte* tile) const {
     if (!has_values) return;
     const Dwords4 low = turned(0), high = turned(4);
-    _Pragma("unroll") for (int i = 0; i < kDims; ++i) lds_store(tile + v_to[i], Dwords2{low[i], high[i]});
+    // The places of further dims differ in bits of the first one's.
+    _Pragma("unroll") for (int i = 0; i < kDims; ++i) {
+      lds_store(flipped(tile + v_to, Values::place(i, 0)), Dwords2{low[i], high[i]});
+    }
   }
   // Turns four keys by four dims, from key `first` on: to each dim its keys.
   __device__ Dwords4 turned(int first) const {
@@ -93,9 +98,12 @@ class Fp8Mover {
   Keys keys;
   bool has_values;
   uint32_t v_from, v_step;
-  int v_to[kDims];
+  int v_to;
   uint32_t v[kOctet];
 };
+
+template <typename Tiles>
+using Fp8WideMover = Fp8Mover<Tiles>;
 
 // O needs no exchange: a lane has eight dims that lie together.
 __device__ inline Dwords4 gathered(Dwords4 x) { return x; }

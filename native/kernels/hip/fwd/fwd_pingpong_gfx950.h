@@ -30,6 +30,7 @@ struct ValueTile {
   using Shape = KeysInLds<kHdim, kKeys>;
   static constexpr int kRowBytes = Shape::kRowBytes, kBytes = Shape::kBytes;
   static constexpr bool kInOrder = false;  // a lane's numbers of O are of the dims of place_of_row
+  static constexpr int kFirst = 0;         // the first of O's tiles that is multiplied
 
   __device__ static int exchange(int key, int chunk) {
     return chunk ^ (kExchanged<Shape::kChunks> == 16 ? (key & 3) << 2 : (key & 2) << 1);

@@ -8,18 +8,22 @@
 
 namespace fmha {
 
-inline constexpr int kFp8Keys = 128;
+template <int kHdim>
+inline constexpr int kFp8Keys = kHdim > 128 ? 64 : 128;
 
 // ds_read_b64_tr_b8: sixteen lanes read eight keys by sixteen dims, a lane eight dims of a key, and get eight
 // keys of a dim each. For 32 lanes that are served at a time eight keys, two chunks each, lie in different
 // banks, since a row fills half of these.
+//
+// More dims lie 128 by 128. One product takes all keys of a tile of head dim 256, so there each group loads
+// half of the dims, and the first tiles that are multiplied are group 1's, which are complete earlier.
 template <int kHdim, int kKeys>
 struct Fp8ValueTile {
-  static constexpr int kRowBytes = (kHdim + 127) / 128 * 128, kBytes = kKeys * kRowBytes;
-  static constexpr int kChunks = kRowBytes / kChunk;
+  static constexpr int kRowBytes = 128, kParts = (kHdim + 127) / 128, kPartBytes = kKeys * kRowBytes;
+  static constexpr int kBytes = kParts * kPartBytes, kChunks = kRowBytes / kChunk;
   // Eight dims of a read lie together, so that the lane's rows of O are in the order of the product's.
   static constexpr bool kInOrder = true;
-  static_assert(kChunks == 8);
+  static constexpr int kFirst = kParts > 1 ? 4 : 0;
 
   __device__ static int exchange(int key, int chunk) { return chunk ^ (key & 6); }
 
@@ -34,7 +38,8 @@ struct Fp8ValueTile {
   __device__ static Dwords4 read(const LdsByte* tile, int from, int step, int t) {
     using Int2 = __attribute__((ext_vector_type(2))) int;
     using Int2InLds = __attribute__((address_space(3))) Int2;
-    const LdsByte* at = chunk_behind<kChunks>(tile + from, t * 2) + step * 32 * kRowBytes;
+    const LdsByte* at =
+        chunk_behind<kChunks>(tile + from, t % 4 * 2) + t / 4 * kPartBytes + step * 32 * kRowBytes;
     const auto eight = [at](int key) {
       return __builtin_bit_cast(
           Dwords2, __builtin_amdgcn_ds_read_tr8_b64_v2i32((Int2InLds*)(at + key * kRowBytes)));  // NOLINT

@@ -5,6 +5,7 @@
 #include "common/device.h"
 #if defined(__gfx950__)
 #include "hip/fwd/fwd_pingpong_gfx950_fp8.h"
+#include "hip/fwd/fwd_pingpong_gfx950_fp8_wide.h"
 #include "hip/fwd/fwd_pingpong_gfx950_wide.h"
 #else
 #include "hip/fwd/fwd_pingpong_gfx942_fp8.h"
@@ -25,7 +26,7 @@ struct PingpongTiles {
   static constexpr bool kFp8 = sizeof(T) == 1;
   static constexpr int kHdimQ = ((kFp8 ? kDimsQ / 2 : kDimsQ) + 63) / 64 * 64;
   static constexpr int kHdimV = (kDimsV + 63) / 64 * 64;  // O's: none of them counts as half
-  static constexpr int kKeys = kFp8 ? kFp8Keys : kInStep ? 32 : kPingpongKeys<kHdimQ, kHdimV>;
+  static constexpr int kKeys = kFp8 ? kFp8Keys<kHdimV> : kInStep ? 32 : kPingpongKeys<kHdimQ, kHdimV>;
   using Keys = KeysInLds<kHdimQ, kKeys>;
   using Values = ValuesOf<T, kHdimV, kKeys>::Type;
   static constexpr bool kWide = kHdimV > 192;  // O and Q take 192 registers of 256

@@ -12,7 +12,6 @@ from family_fwd import FwdRow, Origin
 _HDIMS = (64, 96, 128, 192, 256)
 _ARCHS = ("gfx942", "gfx950")
 _IN_STEP = 2
-_FP8_KEYS = 128  # of a step
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class HipFwd(Origin):
 
     def more(self, fields: dict[str, Any], tile: HipFwdTile) -> dict[str, Any]:
         if fields["dtype"] in FP8:
-            return {"tile_n": _FP8_KEYS, "hdim_step": 16}
+            return {"tile_n": 64 if tile.hdim_v > 128 else 128, "hdim_step": 16}
         return {"tile_n": tile.tile_n_of_gfx950} if fields["arch"] == "gfx950" else {}
 
     def why_not(self, row: FwdRow, tile: HipFwdTile) -> str | None:
@@ -89,16 +88,19 @@ class HipFwd(Origin):
     @staticmethod
     def _why_no_fp8(row: FwdRow, tile: HipFwdTile) -> str | None:
         plain = row.bias == "none" and not row.softcap and not row.dropout and row.pad
-        known = tile.hdim_q in {64, 128} and tile.hdim_q == tile.hdim_v and tile.waves != _IN_STEP
+        known = tile.hdim_q in {64, 128, 256} and tile.hdim_q == tile.hdim_v and tile.waves != _IN_STEP
         if plain and known and not tile.k_dma and row.arch in _ARCHS:
             return None
-        return "pingpong has fp8 for head dims 64 and 128, by eight waves, for any length, without features"
+        return (
+            "pingpong has fp8 for head dims 64, 128 and 256, by eight waves, for any length, without features"
+        )
 
     def line(self, row: FwdRow, tile: HipFwdTile) -> str:
         """Return the line that native/kernels/hip/fwd/fwd_pingpong.h makes a kernel of."""
         types, mask = f"{row.dtype.capitalize()}, {row.o_dtype.capitalize()}", str(row.mask).lower()
         mover = "DmaMover" if tile.k_dma else "WideMover" if tile.hdim_v > 192 else "Mover"
-        mover = "Fp8Mover" if row.dtype in FP8 else mover
+        if row.dtype in FP8:
+            mover = "Fp8WideMover" if tile.hdim_v > 192 else "Fp8Mover"
         score = "kAlibi" if row.bias == "alibi" else "kSoftcap" if row.softcap else "kPlain"
         what = f"{types}, {tile.hdim_q}, {tile.hdim_v}, {mask}, {mover}, {score}, {tile.waves}"
         return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {what})"
