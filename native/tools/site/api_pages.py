@@ -121,7 +121,9 @@ def converted(docstring: str) -> str:
     """Return a docstring as Sphinx reads it."""
     from sphinx.ext.napoleon import Config, NumpyDocstring
 
-    config = Config(napoleon_use_rtype=False, napoleon_use_ivar=True)
+    # Attributes share a line, which only this style of section takes for names.
+    sections = [("Attributes", "params_style"), ("Parameters", "params_style")]
+    config = Config(napoleon_use_rtype=False, napoleon_custom_sections=sections)
     return "\n".join(NumpyDocstring(docstring, config).lines())
 
 

@@ -45,7 +45,10 @@ html_show_sourcelink = False
 html_show_copyright = False
 html_domain_indices = False
 html_use_index = False
-html_theme_options = {"navigation_with_keys": True}
+html_theme_options = {
+    "navigation_with_keys": True,
+    "light_css_variables": {"color-code-background": "#f4f5f7"},
+}
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
 
@@ -85,7 +88,7 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
         shown = app.builder.highlighter.highlight_block(text, lexer)  # type: ignore[attr-defined]
         whom = "<p>This page is for those who followed a link: it shows a file of the repository.</p>"
         code = f'<div class="highlight-{lexer} notranslate">{shown}</div>'
-        body = f"<section><h1>{path}</h1>\n{whom}{code}</section>"
+        body = f"<section class='source'><h1>{path}</h1>\n{whom}{code}</section>"
         yield f"source/{path}", {"title": path, "body": body}, "page.html"
 
 
@@ -94,4 +97,4 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("doctree-read", note_sources)
     app.connect("doctree-resolved", resolve_sources)
     app.connect("html-collect-pages", source_pages)
-    return {"parallel_read_safe": False, "parallel_write_safe": True}
+    return {"parallel_read_safe": False, "parallel_write_safe": False}
