@@ -73,7 +73,7 @@ class Pingpong {
 
  public:
   static constexpr int kTileM = kWaves * kPingpongRows;
-  static constexpr int kWavesOfSimd = Tiles::kInStep && kHdimQ <= 64 ? 4 : 2;
+  static constexpr int kWavesOfSimd = Tiles::kInTurn ? 1 : Tiles::kInStep && kHdimQ <= 64 ? 4 : 2;
   static constexpr int kWorkgroups = 4 * kWavesOfSimd / kWaves;  // of a compute unit
   static constexpr int kTileN = Keys::kKeys;
   using Params = PingpongParamsOf<kScore>::Type;
@@ -85,8 +85,13 @@ class Pingpong {
     if (!d.work.find(d.p, kTileN, kMask)) return;
     d.begin();
     if (d.work.blocks > 0) {
-      if constexpr (Tiles::kInStep) d.walk_in_step();
-      if constexpr (!Tiles::kInStep) d.walk();
+      if constexpr (Tiles::kInTurn) {
+        d.walk_in_turn();
+      } else if constexpr (Tiles::kInStep) {
+        d.walk_in_step();
+      } else {
+        d.walk();
+      }
     }
     d.end();
   }
@@ -169,6 +174,12 @@ class Pingpong {
     return resource(k + static_cast<uint64_t>(static_cast<uint32_t>(at)) * p.k_strides.row,
                     at < end_of_keys ? p.hdim_q * 2 : 0);
   }
+  // Value `key` of block i, the same way.
+  __device__ Resource value_in_memory(int i, int key) const {
+    const int at = (work.first_block + i) * kTileN + key;
+    return resource(v + static_cast<uint64_t>(static_cast<uint32_t>(at)) * p.v_strides.row,
+                    at < end_of_keys ? p.hdim_v * 2 : 0);
+  }
   __device__ LdsByte* key_buffer(int i) const { return keys + buffer(i) * Keys::kBytes; }
   __device__ LdsByte* value_buffer(int i) const { return values + buffer(i) * Values::kBytes; }
 
@@ -214,12 +225,32 @@ class Pingpong {
         [&](int n) { do_block(n); });
   }
 
+  // K and V in turn: while a wave multiplies by one, it moves the next tile of the other.
+  __device__ void walk_in_turn() {
+    const WaveRows<kHdimQ> of_wave(wave, lane, keys + wave * WaveRows<kHdimQ>::kBytes);
+    begin_q(of_wave);
+    of_wave.end_load(q);
+    mover.first(*this);
+    for (int n = 0; n < work.blocks; ++n) {
+      v_read = remade(v_read), k_read = remade(k_read);
+      scores_only(n, [&](int i) { mover.move_beside_scores(*this, n, i); });
+      const auto scores = shape(work.first_block + n);
+      hide(work.first_block + n);
+      rows.run(s, scores, probabilities, o, kNothing);
+      mover.wait();
+      pingpong_barrier();
+      values_only(n + 1, [&](int i) { mover.move_beside_values(*this, n, i); });
+      mover.wait();
+      pingpong_barrier();
+    }
+  }
+
   __device__ void do_block(int n) {
     if (is_hidden(work.first_block + n)) return;
     scores_only(n);
     const auto scores = shape(work.first_block + n);
     hide(work.first_block + n);
-    rows.run(s, scores, probabilities, o, [](int) {});
+    rows.run(s, scores, probabilities, o, kNothing);
     values_only(n + 1);
   }
 
@@ -286,11 +317,13 @@ class Pingpong {
     }
   }
 
-  // Steps from i to before `end`. A step's reads are used kAhead steps later.
-  template <int i, int end>
-  __device__ void steps(int n) {
+  // Steps from i to before `end`. A step's reads are used kAhead steps later. `meanwhile` is called with the
+  // number of each step.
+  template <int i, int end, int first, typename Meanwhile>
+  __device__ void steps(int n, Meanwhile meanwhile) {
     if constexpr (i < end) {
       if constexpr (i + kAhead < end) ring[(i + kAhead) % kRing] = read<i + kAhead>(n);
+      meanwhile(i - first);
       __builtin_amdgcn_sched_barrier(0);
       if constexpr (i < kPairsO) {
         multiply_values<i>(ring[i % kRing]);
@@ -298,7 +331,7 @@ class Pingpong {
         multiply_keys<i - kPairsO>(ring[i % kRing]);
       }
       __builtin_amdgcn_sched_barrier(0);
-      steps<i + 1, end>(n);
+      steps<i + 1, end, first>(n, meanwhile);
     }
   }
 
@@ -312,24 +345,28 @@ class Pingpong {
     }
   }
 
-  template <int first, int end>
-  __device__ void run_steps(int n) {
+  static constexpr auto kNothing = [](int) {};
+
+  template <int first, int end, typename Meanwhile>
+  __device__ void run_steps(int n, Meanwhile meanwhile) {
     __builtin_amdgcn_s_setprio(1);
-    steps<first, end>(n);
+    steps<first, end, first>(n, meanwhile);
     __builtin_amdgcn_s_setprio(0);
     __builtin_amdgcn_sched_barrier(0);
   }
 
-  __device__ void products(int n) { run_steps<0, kPairsO + kPairsS>(n); }
+  __device__ void products(int n) { run_steps<0, kPairsO + kPairsS>(n, kNothing); }
 
-  __device__ void scores_only(int n) {
+  template <typename Meanwhile = decltype(kNothing)>
+  __device__ void scores_only(int n, Meanwhile meanwhile = kNothing) {
     read_first<kPairsO>(n);
-    run_steps<kPairsO, kPairsO + kPairsS>(n);
+    run_steps<kPairsO, kPairsO + kPairsS>(n, meanwhile);
   }
 
-  __device__ void values_only(int n) {
+  template <typename Meanwhile = decltype(kNothing)>
+  __device__ void values_only(int n, Meanwhile meanwhile = kNothing) {
     read_first<0>(n);
-    run_steps<0, kPairsO>(n);
+    run_steps<0, kPairsO>(n, meanwhile);
   }
 
   // ---- The phase of the softmax.
@@ -448,6 +485,7 @@ class Pingpong {
   // A wave's, in LDS: where nobody reads any more, and nobody writes zeros for the keys behind the last
   // block, as group 1 still does while group 0 stores O.
   __device__ LdsByte* place_of_o() const {
+    if constexpr (Tiles::kInTurn) return keys + wave * WaveRows<kHdimO>::kBytes;
     if constexpr (Tiles::kWide) return keys + Tiles::kTilesBytes + wave * WaveRows<kHdimO>::kBytes;
     const int of_group = wave % (kWaves / 2);
     if constexpr (Tiles::kOHasPlace) {
@@ -479,22 +517,4 @@ class Pingpong {
   Pair ring[kRing];
 };
 
-// Facts of an instance for the host. native/tools/catalogue/report.py reads them out of the code object.
-struct PingpongFacts {
-  int32_t tile_m, tile_n, tile_nv, hdim_q, block_size, blocks_per_cu;
-};
-
 }  // namespace fmha
-
-// FMHA_FWD_PINGPONG_KERNEL(symbol, type, hdims of the tile, mask, mover, score, waves): a kernel and its
-// facts
-#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim_q, hdim_v, mask, mover, score, waves)                     \
-  using entry##_type =                                                                                       \
-      fmha::Pingpong<fmha::type, hdim_q, hdim_v, mask, fmha::mover, fmha::PingpongScore::score, waves>;      \
-  extern "C" __device__ __attribute__((used, visibility("protected")))                                       \
-  const fmha::PingpongFacts entry##_facts = {entry##_type::kTileM, entry##_type::kTileN,     hdim_v, hdim_q, \
-                                             64 * (waves),         entry##_type::kWorkgroups};               \
-  extern "C" __global__ __launch_bounds__(64 * (waves),                                                      \
-                                          entry##_type::kWavesOfSimd) void entry(entry##_type::Params) {     \
-    entry##_type::run();                                                                                     \
-  }
