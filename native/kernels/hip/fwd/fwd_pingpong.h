@@ -26,24 +26,13 @@
 // conversion, to even.
 //
 // Workgroups of two waves, 64 rows, are for windows. Both waves are at the same part of a block of 32 keys.
-// Waves of other workgroups hide their latency: up to eight workgroups of a unit at head dim 64.
+// Waves of other workgroups hide their latency: up to eight workgroups of a unit at head dim 64. Four waves,
+// 128 rows, are for head dim 512: while they multiply by K, they move V, and the other way round
+// (..._turn.h).
 //
 // Where the last round of workgroups would leave compute units idle, the keys of the last row tiles are
 // divided among workgroups, which leave O and LSE of their part, float32, to the kernel that merges them
 // (host/select/fwd_split.h decides).
-//
-//   budget, head dim 128      gfx942                gfx950
-//   registers: O              64                    64
-//     Q                       32                    32
-//     S, P                    32, 16                64, 32
-//     K and V on their way    16, or 8: K by DMA    none
-//     operands read ahead     16                    24
-//     addresses, row's state  about 24              about 24
-//   LDS: K, V                 2 * 16 KB each        2 * 32 KB each
-//   a SIMD, of a block's      64 keys of 256 rows   128 keys of 256 rows
-//     matrix cycles           4096                  4096
-//     vector cycles           about 2300            2800 or 3800, as exponentials take 8 cycles or 16
-//     LDS cycles of the unit  2048                  2560
 #pragma once
 
 #include "args/fwd_pingpong.h"
@@ -85,13 +74,9 @@ class Pingpong {
     if (!d.work.find(d.p, kTileN, kMask)) return;
     d.begin();
     if (d.work.blocks > 0) {
-      if constexpr (Tiles::kInTurn) {
-        d.walk_in_turn();
-      } else if constexpr (Tiles::kInStep) {
-        d.walk_in_step();
-      } else {
-        d.walk();
-      }
+      if constexpr (Tiles::kInTurn) d.walk_in_turn();
+      if constexpr (Tiles::kInStep) d.walk_in_step();
+      if constexpr (kWaves == 8) d.walk();
     }
     d.end();
   }
@@ -197,7 +182,7 @@ class Pingpong {
       mover.wait();
       pingpong_barrier();
     }
-    scores_only(0);
+    scores_only(0, kNothing);
     pingpong_barrier();
     // The tiles that a softmax moves of group 1 lie one block further on.
     if constexpr (Mover::kMovesBetween) mover.move(*this, group);
@@ -215,7 +200,7 @@ class Pingpong {
     }
     // Group 1 is one phase behind: its last barrier is that of group 0's last softmax.
     if (group == 0) pingpong_barrier();
-    values_only(work.blocks);
+    values_only(work.blocks, kNothing);
   }
 
   __device__ void walk_in_step() {
@@ -234,9 +219,7 @@ class Pingpong {
     for (int n = 0; n < work.blocks; ++n) {
       v_read = remade(v_read), k_read = remade(k_read);
       scores_only(n, [&](int i) { mover.move_beside_scores(*this, n, i); });
-      const auto scores = shape(work.first_block + n);
-      hide(work.first_block + n);
-      rows.run(s, scores, probabilities, o, kNothing);
+      weigh(n, kNothing);
       mover.wait();
       pingpong_barrier();
       values_only(n + 1, [&](int i) { mover.move_beside_values(*this, n, i); });
@@ -247,11 +230,9 @@ class Pingpong {
 
   __device__ void do_block(int n) {
     if (is_hidden(work.first_block + n)) return;
-    scores_only(n);
-    const auto scores = shape(work.first_block + n);
-    hide(work.first_block + n);
-    rows.run(s, scores, probabilities, o, kNothing);
-    values_only(n + 1);
+    scores_only(n, kNothing);
+    weigh(n, kNothing);
+    values_only(n + 1, kNothing);
   }
 
   // True: no row of the wave sees a key of the block.
@@ -319,8 +300,8 @@ class Pingpong {
 
   // Steps from i to before `end`. A step's reads are used kAhead steps later. `meanwhile` is called with the
   // number of each step.
-  template <int i, int end, int first, typename Meanwhile>
-  __device__ void steps(int n, Meanwhile meanwhile) {
+  template <int i, int end, int first>
+  __device__ void steps(int n, auto meanwhile) {
     if constexpr (i < end) {
       if constexpr (i + kAhead < end) ring[(i + kAhead) % kRing] = read<i + kAhead>(n);
       meanwhile(i - first);
@@ -347,8 +328,8 @@ class Pingpong {
 
   static constexpr auto kNothing = [](int) {};
 
-  template <int first, int end, typename Meanwhile>
-  __device__ void run_steps(int n, Meanwhile meanwhile) {
+  template <int first, int end>
+  __device__ void run_steps(int n, auto meanwhile) {
     __builtin_amdgcn_s_setprio(1);
     steps<first, end, first>(n, meanwhile);
     __builtin_amdgcn_s_setprio(0);
@@ -357,14 +338,12 @@ class Pingpong {
 
   __device__ void products(int n) { run_steps<0, kPairsO + kPairsS>(n, kNothing); }
 
-  template <typename Meanwhile = decltype(kNothing)>
-  __device__ void scores_only(int n, Meanwhile meanwhile = kNothing) {
+  __device__ void scores_only(int n, auto meanwhile) {
     read_first<kPairsO>(n);
     run_steps<kPairsO, kPairsO + kPairsS>(n, meanwhile);
   }
 
-  template <typename Meanwhile = decltype(kNothing)>
-  __device__ void values_only(int n, Meanwhile meanwhile = kNothing) {
+  __device__ void values_only(int n, auto meanwhile) {
     read_first<0>(n);
     run_steps<0, kPairsO>(n, meanwhile);
   }
@@ -374,11 +353,14 @@ class Pingpong {
   // The softmax of block n; tiles of `next` are moved.
   __device__ void softmax(int n, int next) {
     if constexpr (!Mover::kMovesBetween) mover.move(*this, next);
-    const auto scores = shape(work.first_block + n);
-    hide(work.first_block + n);
-    rows.run(s, scores, probabilities, o, [&](int i) {
+    weigh(n, [&](int i) {
       if constexpr (Mover::kMovesBetween) mover.move_some(*this, next, i);
     });
+  }
+  __device__ void weigh(int n, auto meanwhile) {
+    const auto scores = shape(work.first_block + n);
+    hide(work.first_block + n);
+    rows.run(s, scores, probabilities, o, meanwhile);
   }
   __device__ void first_softmax() {
     const auto scores = shape(work.first_block);
@@ -485,8 +467,8 @@ class Pingpong {
   // A wave's, in LDS: where nobody reads any more, and nobody writes zeros for the keys behind the last
   // block, as group 1 still does while group 0 stores O.
   __device__ LdsByte* place_of_o() const {
-    if constexpr (Tiles::kInTurn) return keys + wave * WaveRows<kHdimO>::kBytes;
-    if constexpr (Tiles::kWide) return keys + Tiles::kTilesBytes + wave * WaveRows<kHdimO>::kBytes;
+    constexpr int kBehind = Tiles::kInTurn ? 0 : Tiles::kTilesBytes;
+    if constexpr (Tiles::kWide) return keys + kBehind + wave * WaveRows<kHdimO>::kBytes;
     const int of_group = wave % (kWaves / 2);
     if constexpr (Tiles::kOHasPlace) {
       constexpr int kBytes = WaveRows<kHdimV>::kBytes;

@@ -1,5 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The waves of a workgroup of hip/fwd/fwd_pingpong.h, and their tiles in LDS.
+//
+//   budget, head dim 128      gfx942                gfx950
+//   registers: O              64                    64
+//     Q                       32                    32
+//     S, P                    32, 16                64, 32
+//     K and V on their way    16, or 8: K by DMA    none
+//     operands read ahead     16                    24
+//     addresses, row's state  about 24              about 24
+//   LDS: K, V                 2 * 16 KB each        2 * 32 KB each
+//   a SIMD, of a block's      64 keys of 256 rows   128 keys of 256 rows
+//     matrix cycles           4096                  4096
+//     vector cycles           about 2300            2800 or 3800, as exponentials take 8 cycles or 16
+//     LDS cycles of the unit  2048                  2560
 #pragma once
 
 #include "common/device.h"
