@@ -52,7 +52,7 @@ PROGRESS = $(PYTHON) native/tools/progress.py
 PYTEST = $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --dist worksteal
 CTEST = $(PROGRESS) "native tests" ctest --test-dir $(BUILD) --no-tests=error --output-on-failure --parallel $(JOBS)
 
-.PHONY: help toolchain build demo check test test-full test-all wheel test-adapters test-clients test-engines windows evidence lint \
+.PHONY: help toolchain build demo check test test-full test-all wheel test-adapters test-clients test-engines windows evidence site lint \
 	sanitize $(SANITIZERS:%=sanitize-%) clean
 
 help:
@@ -67,6 +67,7 @@ help:
 	@echo "make test-engines    run vLLM, SGLang, ONNX Runtime and context parallel, on the software device"
 	@echo "make windows    build/windows/fmha_rocm.dll: the library for Windows, with this build's kernels"
 	@echo "make evidence   build/evidence/index.html: what was shown, in one page, looked at by a browser"
+	@echo "make site       build/site/html/index.html: the documentation, looked at by a browser"
 	@echo "make lint       check style, types and C++ (SINCE=REV: clang-tidy of what differs from it)"
 	@echo "make sanitize   run the native tests with the sanitizers address and undefined, then thread"
 	@echo "make build      build the library, the software device and the kernels, in $(BUILD)"
@@ -160,6 +161,11 @@ evidence: WITH_TESTS = -DBUILD_TESTING=ON
 evidence: build
 	@native/tools/toolchain.sh --tests --evidence
 	ERRORS=$(ERRORS) native/tools/evidence.sh $(MEASURED)
+
+# It builds nothing: it reads pages, docstrings and the header.
+site:
+	@native/tools/toolchain.sh --site
+	native/tools/site.sh
 
 sanitize: $(SANITIZERS:%=sanitize-%)
 $(SANITIZERS:%=sanitize-%): sanitize-%: build

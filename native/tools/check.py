@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BUDGET_SECONDS = 45  # of the tests
 MOST_KERNELS = 8  # whose tests are run
 LLVM = 19
+# Folders of tests that have a command of their own
+APART = ("adapters", "clients", "engines", "evidence", "site")
 # Tests of what lies in a room, by the first pattern that matches: paths for pytest, an expression for ctest.
 ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("native/emulator/isa/*", ("tests/emulator/isa", "tests/emulator/code/test_coverage.py"), "wave32"),
@@ -101,14 +103,13 @@ def tests_of(names: Iterable[str]) -> tuple[list[str], str]:
     paths: dict[str, None] = {}
     native: dict[str, None] = {}
     for name in names:
-        if re.fullmatch(r"tests/(?!adapters|clients|engines).*/test_\w+\.py", name):
+        if re.fullmatch(r"tests/.*/test_\w+\.py", name) and name.split("/")[1] not in APART:
             paths[name] = None
         elif name.startswith(("tests/support/", "tests/emulator/support/")):
             word = re.compile(rf"\b(import|from)\b.*\b{Path(name).stem}\b")
             users = (p for p in (ROOT / "tests").rglob("test_*.py") if word.search(p.read_text()))
-            paths |= dict.fromkeys(
-                str(p.relative_to(ROOT)) for p in list(users)[:6] if "adapters" not in p.parts
-            )
+            found_in = [p.relative_to(ROOT) for p in list(users)[:6]]
+            paths |= dict.fromkeys(str(p) for p in found_in if p.parts[1] not in APART)
         for pattern, found, programs in ROOMS:
             if fnmatch(name, pattern):
                 paths |= dict.fromkeys(found)

@@ -3,7 +3,7 @@
 # Prepares what a build needs and this machine lacks; run by `make toolchain`.
 #
 #   toolchain.sh [--prefix DIR] [--venv DIR] [--targets LIST] [--demo] [--lint] [--tests] [--adapters] [--onnxruntime]
-#                [--evidence]
+#                [--evidence] [--site]
 #   toolchain.sh --cmake [--prefix DIR] [--targets LIST]
 #                                           as CMake runs it for a wheel, which brings its own build tools, compiler
 #                                           of the host side and Python environment
@@ -12,7 +12,8 @@
 # device bitcode, nlohmann/json, doctest, Composable Kernel and XLA's C header, downloaded and unpacked, never
 # installed. A Python environment (build/venv). LIST is FMHA_GPU_TARGETS: a clang 20 is fetched too, by its wheel, if
 # an arch in it needs that one. With --onnxruntime or --lint the C headers of ONNX Runtime too, and with --evidence the browser
-# that looks at the page of evidence. A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has. With --demo it leaves
+# that looks at the page of evidence. With --site only that browser and the Python environment: a site of the documentation
+# needs no compiler. A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has. With --demo it leaves
 # out what only tests need.
 # With everything there it does nothing, in well under a second. With $PYFA_ROCM_EXACT_PACKAGES set, a package of another
 # version than in debian-packages.txt is an error.
@@ -20,7 +21,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-prefix=$root/build/toolchain venv=$root/build/venv targets= demo= lint= tests= adapters= onnxruntime= evidence= for_cmake=
+prefix=$root/build/toolchain venv=$root/build/venv targets= demo= lint= tests= adapters= onnxruntime= evidence= site= for_cmake=
 while [ $# -gt 0 ]; do
   case $1 in
     --prefix) prefix=$2; shift 2 ;;
@@ -32,10 +33,11 @@ while [ $# -gt 0 ]; do
     --adapters) tests=1 adapters=1; shift ;;
     --onnxruntime) onnxruntime=1; shift ;;
     --evidence) evidence=1; shift ;;
+    --site) evidence=1 site=1; shift ;;
     --cmake) for_cmake=1; shift ;;
     *)
       echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR, --targets LIST, --demo, --lint," \
-        "--tests, --adapters, --onnxruntime, --evidence or --cmake" >&2
+        "--tests, --adapters, --onnxruntime, --evidence, --site or --cmake" >&2
       exit 2
       ;;
   esac
@@ -74,6 +76,10 @@ need_venv() {
 has_header() { echo "#include <$1>" | gcc -E - >/dev/null 2>&1 || [ -e "/usr/include/$1" ]; }
 
 check_system() {
+  [ -z "$evidence" ] || need_command "${PYFA_ROCM_BROWSER:-chromium}" chromium
+  [ -n "$for_cmake" ] || need_venv
+  [ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
+  [ -z "$site" ] || return 0
   if [ -z "$rocm" ]; then
     need_command "clang++-$llvm" "clang-$llvm"
     need_command "ld.lld-$llvm" "lld-$llvm"
@@ -84,7 +90,6 @@ check_system() {
     need_command "clang-tidy-$llvm" "clang-tidy-$llvm"
   fi
   [ -z "$tests" ] || need_for_tests
-  [ -z "$evidence" ] || need_command "${PYFA_ROCM_BROWSER:-chromium}" chromium
   if [ -z "$for_cmake" ]; then
     need_command cmake cmake
     need_command ninja ninja-build
@@ -95,8 +100,6 @@ check_system() {
   [ -n "$for_cmake" ] || need_command ccache ccache
   need_command zstd zstd  # packs the kernels; the library unpacks them
   has_header zstd.h || packages+=(libzstd-dev)
-  [ -n "$for_cmake" ] || need_venv
-  [ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 }
 
 # If these cannot be installed, it goes on: the tests that need them say that they were skipped.
@@ -451,7 +454,7 @@ begin_jobs() {
 }
 
 check_system
-check_parts
+[ -n "$site" ] || check_parts
 check_possible
 mkdir -p "$prefix"
 scratch=$(mktemp -d "$prefix/.fetch.XXXXXX")
@@ -460,7 +463,7 @@ begin_jobs
 await_all
 # A device library that an earlier version of this program unpacked lacks the archs that have come since.
 for folder in "$prefix/bitcode" "$prefix/clang20/bitcode"; do
-  [ -n "$rocm" ] || [ ! -d "$folder" ] ||
+  [ -n "$rocm$site" ] || [ ! -d "$folder" ] ||
     python3 "$here/fetch/add_bitcode.py" "$folder" --clang "$(command -v "clang++-$llvm")"
 done
 [ -n "$for_cmake" ] || link_package

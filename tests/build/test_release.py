@@ -263,7 +263,7 @@ def test_each_job_checks_what_it_takes() -> None:
     """Before anything else runs on it: the artifact is known only by its name."""
     text = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
     jobs = dict(re.findall(r"^  (\w+):\n(.*?)(?=^  \w+:\n|\Z)", text.partition("\njobs:\n")[2], re.M | re.S))
-    assert list(jobs) == ["tag", "build", "test", "adapters", "sbom", "evidence", "publish"]
+    assert list(jobs) == ["tag", "build", "test", "adapters", "sbom", "evidence", "site", "publish", "pages"]
     assert "needs: tag\n" in jobs["build"]
     assert "hashes: ${{ steps.made.outputs.hashes }}" in jobs["build"]
     assert jobs["build"].index("dist_hashes.sh build/dist") < jobs["build"].index("upload-artifact")

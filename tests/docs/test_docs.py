@@ -200,16 +200,39 @@ def test_paths_exist(page: str) -> None:
     assert [path for path in re.findall(named, text) if not (ROOT / path).exists()] == []
 
 
+# Pages for those who change the project or update it
+PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md")
+
+
+def linked(page: str) -> set[str]:
+    """Return what a page links to, relative to the root."""
+    links = _LINK.findall((ROOT / page).read_text(encoding="utf-8"))
+    paths = {((ROOT / page).parent / target).resolve() for target, _ in links if target}
+    return {path.relative_to(ROOT.resolve()).as_posix() for path in paths}
+
+
 def test_every_page_is_linked() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for path in (ROOT / "docs").glob("*.md"):
-        assert f"(docs/{path.name})" in readme, f"README.md does not link docs/{path.name}"
-    texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in pages()}
-    linked = {
-        (ROOT / page).parent / target for page, text in texts.items() for target, _ in _LINK.findall(text)
-    }
-    resolved = {path.resolve() for path in linked}
-    assert [page for page in pages() if page.startswith("docs/") and ROOT / page not in resolved] == []
+    """docs/index.md lists all pages; the README leads there, and each reader to a first page."""
+    first = {page for page in pages() if page.startswith("docs/start/")}
+    assert len(first) == 5
+    assert first | {"docs/index.md"} <= linked("README.md")
+    assert {*pages(), *PROJECT} - {"docs/index.md"} - linked("docs/index.md") == set()
+
+
+@pytest.mark.parametrize("page", sorted({*pages(), *PROJECT} - {"README.md"}))
+def test_every_page_says_whom_it_is_for(page: str) -> None:
+    title, empty, first, *_ = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    assert title.startswith("# ")
+    assert empty == ""
+    assert re.match(r"This page is for \w+", first), f"{page}: expected whom it is for, got {first!r}"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_a_page_is_plain_markdown(page: str) -> None:
+    """GitHub would show a directive of the site's generator, or its front matter, as text."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert re.findall(r"^`{3,}\{.*|^:{3,}.*|^\([\w-]+\)=$|\{\w+\}`[^`]+`", text, re.M) == []
+    assert not text.startswith("---")
 
 
 def used_words(pattern: str, *folders: str) -> set[str]:

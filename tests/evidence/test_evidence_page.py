@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence.chromium import Chromium
+from pages.chromium import Chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "evidence"

@@ -24,7 +24,7 @@ struct PingpongParts {
   int32_t first_tile;  // the launch's
 };
 
-// A workgroup does 256 or 64 rows of a query head. Grid: (XCDs, row tiles, heads of all batches for each
+// A workgroup does 256, 128 or 64 rows of a query head. Grid: (XCDs, row tiles, heads of all batches for each
 // XCD). The device deals workgroups out to its XCDs in turn, so that each XCD has the tiles of a head one
 // after another, and K and V in its L2. With `heads_first` the grid is (XCDs, heads, row tiles): all heads'
 // first tiles come before their second ones. If the heads do not divide, as if there were one XCD. If tiles

@@ -19,7 +19,7 @@ WHEEL = ROOT / "native" / "tools" / "wheel"
 WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / "wheel.yml").read_text())
 JOBS: dict[str, Any] = WORKFLOW["jobs"]
 # Programs of the system and of GitHub's machines.
-KNOWN = {"apt-get", "cd", "dnf", "echo", "gh", "git", "mkdir", "mv", "sha256sum", "true"}
+KNOWN = {"apt-get", "cd", "dnf", "echo", "gh", "git", "mkdir", "mv", "sha256sum", "tar", "true"}
 
 
 def commands() -> list[str]:
@@ -48,13 +48,30 @@ def test_every_command_exists() -> None:
     assert {"make", "native/tools/wheel/build_wheel.sh", "native/tools/wheel/sbom.sh", "gh"} <= ran
 
 
-def test_only_publish_may_write() -> None:
+def test_only_a_tag_may_write() -> None:
+    """Two jobs have rights to write, each only its own, and only for the tag of a version."""
     assert WORKFLOW["permissions"] == {"contents": "read"}
     with_rights = {name: job["permissions"] for name, job in JOBS.items() if "permissions" in job}
-    rights = {"contents": "write", "id-token": "write", "attestations": "write"}
-    assert with_rights == {"publish": rights}
-    assert JOBS["publish"]["if"] == "startsWith(github.ref, 'refs/tags/v')"
-    assert set(JOBS["publish"]["needs"]) == set(JOBS) - {"publish", "tag"}
+    assert with_rights == {
+        "publish": {"contents": "write", "id-token": "write", "attestations": "write"},
+        "pages": {"contents": "read", "pages": "write", "id-token": "write"},
+    }
+    for name in with_rights:
+        assert JOBS[name]["if"] == "startsWith(github.ref, 'refs/tags/v')"
+    assert set(JOBS["publish"]["needs"]) == set(JOBS) - {"publish", "pages", "tag"}
+
+
+def test_the_site_is_that_of_the_release() -> None:
+    """It is published after the release, and is what `make site` made: its sum is compared before."""
+    assert JOBS["pages"]["needs"] == ["site", "publish"]
+    steps = JOBS["pages"]["steps"]
+    places = {step.get("uses", step.get("run", "")).split("@")[0]: place for place, step in enumerate(steps)}
+    compared = places['native/tools/wheel/dist_hashes.sh site "$HASHES"']
+    assert steps[compared]["env"] == {"HASHES": "${{ needs.site.outputs.hashes }}"}
+    assert places["actions/download-artifact"] < compared
+    assert compared < places["mkdir html && tar -C html -xf site/site.tar"]
+    assert list(places)[-2:] == ["actions/upload-pages-artifact", "actions/deploy-pages"]
+    assert "make site" in [step.get("run") for step in JOBS["site"]["steps"]]
 
 
 def test_a_release_has_sums_provenance_and_sbom() -> None:

@@ -259,6 +259,23 @@ def test_cache_model_refuses_other_arrays() -> None:
         emulator.cache_model(np.zeros((2, 2), np.dtype([("address", "u8")])))
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_tiles_by_turns(causal: bool) -> None:
+    """Head dim 512: each of four waves reads each tile of K and V once, without bank conflicts."""
+    shape = Problem(1, 2, 1, 256, 512, causal, "bfloat16")
+    launch, kernel = _run(shape, "pingpong")
+    row_bytes, tiles = 2 * shape.hdim, shape.nhead_q * key_tiles(shape, kernel)
+    tile_bytes = kernel.tile_n * row_bytes
+    rows_bytes = shape.nhead_q * shape.seqlen * row_bytes
+    assert launch.counted.memory.load_bytes == rows_bytes + 2 * tiles * tile_bytes
+    through_lds = 2 * rows_bytes * (this_arch() == "gfx950")  # Q and O
+    assert launch.counted.lds.read_bytes == 4 * 2 * tiles * tile_bytes + through_lds
+    # Of K one more tile is stored, which has no rows.
+    written = (2 * tiles + launch.counted.workgroups) * tile_bytes
+    assert launch.counted.lds.write_bytes == written + through_lds
+    assert launch.modelled.lds_conflict_cycles == 0
+
+
 @pytest.mark.parametrize("hdim", [64, 128])
 def test_short_tiles(hdim: int) -> None:
     """Tiles of 64 rows: a wave multiplies no block that its rows do not see.

@@ -73,6 +73,7 @@ inline int fwd_pace(const Kernel& kernel) {
     case Origin::kAiter:
       return paces.aiter;
     case Origin::kHip:
+      if (kernel.fwd.tile_m == hip_fwd::kTurnTileRows) return 0;
       if (kernel.fwd.tile_m == hip_fwd::kShortTileRows) {
         return kernel.fwd.hdim_q <= 64 ? paces.short64 : paces.short128;
       }
@@ -90,7 +91,8 @@ inline bool fwd_is_usable(const Kernel& kernel) {
     case Origin::kAiter:
       return true;
     case Origin::kHip:
-      return kernel.fwd.tile_m == hip_fwd::kTileRows || kernel.fwd.tile_m == hip_fwd::kShortTileRows;
+      return kernel.fwd.tile_m == hip_fwd::kTileRows || kernel.fwd.tile_m == hip_fwd::kTurnTileRows ||
+             kernel.fwd.tile_m == hip_fwd::kShortTileRows;
     case Origin::kWmma:
       return kernel.fwd.tile_m > 0 && kernel.fwd.tile_m <= wmma::kFwdMostTileRows;
   }

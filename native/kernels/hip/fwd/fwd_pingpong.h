@@ -21,31 +21,9 @@
 // and stores them as V^T, on gfx950 as it is read. Chunks of LDS rows are exchanged so that neither reads nor
 // stores have bank conflicts (hip/common/pingpong_parts.h).
 //
-// The reference of a row's exponentials may lag behind its maximum (hip/fwd/fwd_pingpong_softmax.h). P is
-// rounded to nearest: bf16 by adding half a unit and cutting off, halves up, or on gfx950, which has a
-// conversion, to even.
+// The reference of a row's exponentials may lag behind its maximum (hip/fwd/fwd_pingpong_softmax.h).
 //
 // 8-bit floats have MFMA of twice as many columns, and P has 8 bits too (hip/fwd/fwd_pingpong_fp8.h).
-//
-// Workgroups of two waves, 64 rows, are for windows. Both waves are at the same part of a block of 32 keys.
-// Waves of other workgroups hide their latency: up to eight workgroups of a unit at head dim 64.
-//
-// Where the last round of workgroups would leave compute units idle, the keys of the last row tiles are
-// divided among workgroups, which leave O and LSE of their part, float32, to the kernel that merges them
-// (host/select/fwd_split.h decides).
-//
-//   budget, head dim 128      gfx942                gfx950
-//   registers: O              64                    64
-//     Q                       32                    32
-//     S, P                    32, 16                64, 32
-//     K and V on their way    16, or 8: K by DMA    none
-//     operands read ahead     16                    24
-//     addresses, row's state  about 24              about 24
-//   LDS: K, V                 2 * 16 KB each        2 * 32 KB each
-//   a SIMD, of a block's      64 keys of 256 rows   128 keys of 256 rows
-//     matrix cycles           4096                  4096
-//     vector cycles           about 2300            2800 or 3800, as exponentials take 8 cycles or 16
-//     LDS cycles of the unit  2048                  2560
 #pragma once
 
 #include "args/fwd_pingpong.h"
@@ -78,7 +56,7 @@ class Pingpong {
 
  public:
   static constexpr int kTileM = kWaves * kPingpongRows;
-  static constexpr int kWavesOfSimd = Tiles::kInStep && kHdimQ <= 64 ? 4 : 2;
+  static constexpr int kWavesOfSimd = Tiles::kInTurn ? 1 : Tiles::kInStep && kHdimQ <= 64 ? 4 : 2;
   static constexpr int kWorkgroups = 4 * kWavesOfSimd / kWaves;  // of a compute unit
   static constexpr int kTileN = Keys::kKeys;
   using Params = PingpongParamsOf<T, kScore>::Type;
@@ -90,8 +68,9 @@ class Pingpong {
     if (!d.work.find(d.p, kTileN, kMask)) return;
     d.begin();
     if (d.work.blocks > 0) {
+      if constexpr (Tiles::kInTurn) d.walk_in_turn();
       if constexpr (Tiles::kInStep) d.walk_in_step();
-      if constexpr (!Tiles::kInStep) d.walk();
+      if constexpr (kWaves == 8) d.walk();
     }
     d.end();
   }
@@ -177,6 +156,12 @@ class Pingpong {
     return resource(k + static_cast<uint64_t>(static_cast<uint32_t>(at)) * p.k_strides.row,
                     at < end_of_keys ? p.hdim_q * 2 : 0);
   }
+  // Value `key` of block i, the same way.
+  __device__ Resource value_in_memory(int i, int key) const {
+    const int at = (work.first_block + i) * kTileN + key;
+    return resource(v + static_cast<uint64_t>(static_cast<uint32_t>(at)) * p.v_strides.row,
+                    at < end_of_keys ? p.hdim_v * 2 : 0);
+  }
   __device__ LdsByte* key_buffer(int i) const { return keys + buffer(i) * Keys::kBytes; }
   __device__ LdsByte* value_buffer(int i) const { return values + buffer(i) * Values::kBytes; }
 
@@ -194,7 +179,7 @@ class Pingpong {
       mover.wait();
       pingpong_barrier();
     }
-    scores_only(0);
+    scores_only(0, kNothing);
     pingpong_barrier();
     // The tiles that a softmax moves of group 1 lie one block further on.
     if constexpr (Mover::kMovesBetween) mover.move(*this, group);
@@ -212,7 +197,7 @@ class Pingpong {
     }
     // Group 1 is one phase behind: its last barrier is that of group 0's last softmax.
     if (group == 0) pingpong_barrier();
-    values_only(work.blocks);
+    values_only(work.blocks, kNothing);
   }
 
   __device__ void walk_in_step() {
@@ -222,13 +207,29 @@ class Pingpong {
         [&](int n) { do_block(n); });
   }
 
+  // K and V in turn: while a wave multiplies by one, it moves the next tile of the other.
+  __device__ void walk_in_turn() {
+    const WaveRows<kHdimQ> of_wave(wave, lane, keys + wave * WaveRows<kHdimQ>::kBytes);
+    begin_q(of_wave);
+    of_wave.end_load(q);
+    mover.first(*this);
+    for (int n = 0; n < work.blocks; ++n) {
+      v_read = remade(v_read), k_read = remade(k_read);
+      scores_only(n, [&](int i) { mover.move_beside_scores(*this, n, i); });
+      weigh(n, kNothing);
+      mover.wait();
+      pingpong_barrier();
+      values_only(n + 1, [&](int i) { mover.move_beside_values(*this, n, i); });
+      mover.wait();
+      pingpong_barrier();
+    }
+  }
+
   __device__ void do_block(int n) {
     if (is_hidden(work.first_block + n)) return;
-    scores_only(n);
-    const auto scores = shape(work.first_block + n);
-    hide(work.first_block + n);
-    rows.run(s, scores, probabilities, o, [](int) {});
-    values_only(n + 1);
+    scores_only(n, kNothing);
+    weigh(n, kNothing);
+    values_only(n + 1, kNothing);
   }
 
   // True: no row of the wave sees a key of the block.
@@ -275,18 +276,9 @@ class Pingpong {
 
   template <int i>
   __device__ void multiply_keys(const Pair& a) {
-    if constexpr (kTilesS == 1) {
-      if constexpr (i == 0) s[0] = Float16{};
-      multiply_two<T>(a, q[2 * i], q[2 * i + 1], s[0], s[0]);
-    } else if constexpr (Order::kOneOfTwo) {
-      constexpr int step = Order::step(2 * i, kTilesS), t = Order::tile(2 * i, kTilesS);
-      if constexpr (step == 0) s[t] = Float16{};
-      multiply_two<T>(a, q[step], q[step + 1], s[t], s[t]);
-    } else {
-      constexpr int step = 2 * i / kTilesS, t = 2 * i % kTilesS;
-      if constexpr (step == 0) s[t] = s[t + 1] = Float16{};
-      multiply_pair<T>(a, q[step], s[t], s[t + 1]);
-    }
+    constexpr int x = 2 * i, y = x + 1, t = Order::tile(x, kTilesS), u = Order::tile(y, kTilesS);
+    if constexpr (Order::step(x, kTilesS) == 0) s[t] = s[u] = Float16{};
+    multiply_two<T>(a, q[Order::step(x, kTilesS)], q[Order::step(y, kTilesS)], s[t], s[u]);
   }
 
   // Pair i of the phase: those of V, then those of K.
@@ -299,11 +291,13 @@ class Pingpong {
     }
   }
 
-  // Steps from i to before `end`. A step's reads are used kAhead steps later.
-  template <int i, int end>
-  __device__ void steps(int n) {
+  // Steps from i to before `end`. A step's reads are used kAhead steps later. `meanwhile` is called with the
+  // number of each step.
+  template <int i, int end, int first>
+  __device__ void steps(int n, auto meanwhile) {
     if constexpr (i < end) {
       if constexpr (i + kAhead < end) ring[(i + kAhead) % kRing] = read<i + kAhead>(n);
+      meanwhile(i - first);
       __builtin_amdgcn_sched_barrier(0);
       if constexpr (i < kPairsO) {
         multiply_values<i>(ring[i % kRing]);
@@ -311,7 +305,7 @@ class Pingpong {
         multiply_keys<i - kPairsO>(ring[i % kRing]);
       }
       __builtin_amdgcn_sched_barrier(0);
-      steps<i + 1, end>(n);
+      steps<i + 1, end, first>(n, meanwhile);
     }
   }
 
@@ -325,24 +319,26 @@ class Pingpong {
     }
   }
 
+  static constexpr auto kNothing = [](int) {};
+
   template <int first, int end>
-  __device__ void run_steps(int n) {
+  __device__ void run_steps(int n, auto meanwhile) {
     __builtin_amdgcn_s_setprio(1);
-    steps<first, end>(n);
+    steps<first, end, first>(n, meanwhile);
     __builtin_amdgcn_s_setprio(0);
     __builtin_amdgcn_sched_barrier(0);
   }
 
-  __device__ void products(int n) { run_steps<0, kPairsO + kPairsS>(n); }
+  __device__ void products(int n) { run_steps<0, kPairsO + kPairsS>(n, kNothing); }
 
-  __device__ void scores_only(int n) {
+  __device__ void scores_only(int n, auto meanwhile) {
     read_first<kPairsO>(n);
-    run_steps<kPairsO, kPairsO + kPairsS>(n);
+    run_steps<kPairsO, kPairsO + kPairsS>(n, meanwhile);
   }
 
-  __device__ void values_only(int n) {
+  __device__ void values_only(int n, auto meanwhile) {
     read_first<0>(n);
-    run_steps<0, kPairsO>(n);
+    run_steps<0, kPairsO>(n, meanwhile);
   }
 
   // ---- The phase of the softmax.
@@ -350,11 +346,14 @@ class Pingpong {
   // The softmax of block n; tiles of `next` are moved.
   __device__ void softmax(int n, int next) {
     if constexpr (!Mover::kMovesBetween) mover.move(*this, next);
-    const auto scores = shape(work.first_block + n);
-    hide(work.first_block + n);
-    rows.run(s, scores, probabilities, o, [&](int i) {
+    weigh(n, [&](int i) {
       if constexpr (Mover::kMovesBetween) mover.move_some(*this, next, i);
     });
+  }
+  __device__ void weigh(int n, auto meanwhile) {
+    const auto scores = shape(work.first_block + n);
+    hide(work.first_block + n);
+    rows.run(s, scores, probabilities, o, meanwhile);
   }
   __device__ void first_softmax() {
     const auto scores = shape(work.first_block);
@@ -466,7 +465,8 @@ class Pingpong {
   // A wave's, in LDS: where nobody reads any more, and nobody writes zeros for the keys behind the last
   // block, as group 1 still does while group 0 stores O.
   __device__ LdsByte* place_of_o() const {
-    if constexpr (Tiles::kWide) return keys + Tiles::kTilesBytes + wave * WaveRows<kHdimO>::kBytes;
+    constexpr int kBehind = Tiles::kInTurn ? 0 : Tiles::kTilesBytes;
+    if constexpr (Tiles::kWide) return keys + kBehind + wave * WaveRows<kHdimO>::kBytes;
     const int of_group = wave % (kWaves / 2);
     if constexpr (Tiles::kOHasPlace) {
       constexpr int kBytes = WaveRows<kHdimV>::kBytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Makes a kernel of hip/fwd/fwd_pingpong.h, and what the host is told of it.
+// The kernels of hip/fwd/fwd_pingpong.h: a line of a translation unit makes one.
 #pragma once
 
 #include "hip/fwd/fwd_pingpong.h"

@@ -5,6 +5,9 @@
 // stays behind only if P of the new maximum is a small share of the row's sum, and at most 256: the rounding
 // error of one P hardly shows there, and O is rarely rescaled in long rows of similar scores.
 //
+// P is rounded to nearest: bf16 by adding half a unit and cutting off, halves up, or on gfx950, which has a
+// conversion, to even.
+//
 // Each lane looks at its half of the keys; only if the reference of some row must follow, both halves do.
 #pragma once
 
@@ -36,6 +39,22 @@ __device__ inline Halves halves(float x, [[maybe_unused]] int lane) {
   const int other = (lane ^ 32) * 4;
   return {x, __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(other, bits))};
 #endif
+}
+
+// Four of O's elements times a factor, where O fills the AGPRs: the compiler would take all of it to VGPRs,
+// at once. Products that wrote O are long over, and those that read it are further away than they must be.
+template <int i>
+__device__ inline void scale_in_agprs(Float16& o, float factor) {
+  Four x = {o[i], o[i + 1], o[i + 2], o[i + 3]}, y;
+  asm volatile(
+      "v_accvgpr_read_b32 %4, %0\n\tv_accvgpr_read_b32 %5, %1\n\t"
+      "v_accvgpr_read_b32 %6, %2\n\tv_accvgpr_read_b32 %7, %3\n\t"
+      "v_mul_f32 %4, %8, %4\n\tv_mul_f32 %5, %8, %5\n\tv_mul_f32 %6, %8, %6\n\tv_mul_f32 %7, %8, %7\n\t"
+      "v_accvgpr_write_b32 %0, %4\n\tv_accvgpr_write_b32 %1, %5\n\t"
+      "v_accvgpr_write_b32 %2, %6\n\tv_accvgpr_write_b32 %3, %7"
+      : "+a"(x.x0), "+a"(x.x1), "+a"(x.x2), "+a"(x.x3), "=&v"(y.x0), "=&v"(y.x1), "=&v"(y.x2), "=&v"(y.x3)
+      : "v"(factor));
+  o[i] = x.x0, o[i + 1] = x.x1, o[i + 2] = x.x2, o[i + 3] = x.x3;
 }
 
 // A lane's share: one row, and half of the keys. kTilesS and kTilesO: of 32 keys and of 32 dims.
@@ -156,7 +175,14 @@ class Softmax {
     refer_to(next);
     sum *= factor;
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
-      _Pragma("unroll") for (int i = 0; i < 16; ++i) o[t][i] *= factor;
+      if constexpr (kTilesO > 8) {
+        scale_in_agprs<0>(o[t], factor);
+        scale_in_agprs<4>(o[t], factor);
+        scale_in_agprs<8>(o[t], factor);
+        scale_in_agprs<12>(o[t], factor);
+      } else {
+        _Pragma("unroll") for (int i = 0; i < 16; ++i) o[t][i] *= factor;
+      }
     }
   }
 

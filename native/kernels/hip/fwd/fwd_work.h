@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The part of a forward problem that a workgroup of our own kernels does.
+//
+// Where the last round of workgroups would leave compute units idle, the keys of the last row tiles are
+// divided among workgroups, which leave O and LSE of their part, float32, to the kernel that merges them
+// (host/select/fwd_split.h decides).
 #pragma once
 
 #include "args/fwd_pingpong.h"

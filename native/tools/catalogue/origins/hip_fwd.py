@@ -9,9 +9,9 @@ from typing import Any
 from family import FP8, check_keys, check_known
 from family_fwd import FwdRow, Origin
 
-_HDIMS = (64, 96, 128, 192, 256)
+_HDIMS = (64, 96, 128, 192, 256, 512)
 _ARCHS = ("gfx942", "gfx950")
-_IN_STEP = 2
+_IN_STEP, _BY_TURNS = 2, 4
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class HipFwdTile:
     hdim_v: int
     tag: str
     k_dma: bool = False  # loads of K write LDS: of gfx950 all do
-    waves: int = 8  # eight take turns, two are in step
+    waves: int = 8  # eight take turns, two are in step, four have K and V by turns
     origin: str = "hip"
     pipeline: str = "pingpong"
     hdim_step: int = 8
@@ -44,6 +44,8 @@ class HipFwdTile:
     @property
     def tile_n_of_gfx950(self) -> int:
         """Keys of a step, of gfx950: the tiles fill 160 KB, and registers have a row's products with them."""
+        if self.waves == _BY_TURNS:
+            return 64
         if self.hdim_v > 192 or self.waves == _IN_STEP:
             return 32
         return 128 if self.hdim_v <= 128 else 64
@@ -61,7 +63,9 @@ class HipFwd(Origin):
         check_known("hdim", content["hdim"], _HDIMS, where)
         check_known("hdim_v", content.get("hdim_v", content["hdim"]), (128, content["hdim"]), where)
         check_known("k_dma", content.get("k_dma", False), (False, True), where)
-        check_known("waves", content.get("waves", 8), (_IN_STEP, 8), where)
+        check_known("waves", content.get("waves", 8), (_IN_STEP, _BY_TURNS, 8), where)
+        if (content["hdim"] == 512) != (content.get("waves") == _BY_TURNS):
+            raise ValueError(f"{where}: head dim 512, and no other, has four waves")
         fields = {"hdim_v": content["hdim"], **content}
         return HipFwdTile(hdim_q=fields.pop("hdim"), **fields)
 
@@ -78,11 +82,12 @@ class HipFwd(Origin):
         if row.dtype in FP8:
             return self._why_no_fp8(row, tile)
         one_score = row.bias == "none" or (row.bias == "alibi" and not row.softcap)
-        if one_score and not row.dropout and row.pad and row.arch in _ARCHS and row.dtype in ("fp16", "bf16"):
+        archs = ("gfx90a", *_ARCHS) if tile.waves == _BY_TURNS else _ARCHS
+        if one_score and not row.dropout and row.pad and row.arch in archs and row.dtype in ("fp16", "bf16"):
             return None
         return (
             "pingpong has ALiBi or softcap, but neither bias nor dropout, takes any length, "
-            "and fp16 and bf16 of gfx942 and gfx950"
+            "and fp16 and bf16 of gfx942 and gfx950; head dim 512 is of gfx90a too"
         )
 
     @staticmethod
@@ -96,9 +101,10 @@ class HipFwd(Origin):
         )
 
     def line(self, row: FwdRow, tile: HipFwdTile) -> str:
-        """Return the line that native/kernels/hip/fwd/fwd_pingpong.h makes a kernel of."""
+        """Return the line that native/kernels/hip/fwd/fwd_pingpong_kernel.h makes a kernel of."""
         types, mask = f"{row.dtype.capitalize()}, {row.o_dtype.capitalize()}", str(row.mask).lower()
         mover = "DmaMover" if tile.k_dma else "WideMover" if tile.hdim_v > 192 else "Mover"
+        mover = "TurnMover" if tile.waves == _BY_TURNS else mover
         if row.dtype in FP8:
             mover = "Fp8WideMover" if tile.hdim_v > 192 else "Fp8Mover"
         score = "kAlibi" if row.bias == "alibi" else "kSoftcap" if row.softcap else "kPlain"

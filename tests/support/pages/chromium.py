@@ -107,8 +107,8 @@ class Chromium:
             result: dict[str, Any] = answer["result"]
             return result
 
-    def open(self, path: Path, width: int, height: int, scheme: str) -> None:
-        """Open a file, without a network, in a window of that size, for who likes it "light" or "dark"."""
+    def resize(self, width: int, height: int, scheme: str) -> None:
+        """Make the window that large, for who likes pages "light" or "dark"."""
         phone = width < 600
         self.ask(
             "Emulation.setDeviceMetricsOverride",
@@ -119,18 +119,41 @@ class Chromium:
         )
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.ask("Emulation.setEmulatedMedia", features=features)
+
+    def open(self, path: Path, width: int, height: int, scheme: str, query: str = "") -> None:
+        """Open a file, without a network, in such a window; `query` begins with a question mark."""
+        self.visit(path.as_uri() + query, width, height, scheme)
+
+    def visit(self, address: str, width: int, height: int, scheme: str, *, offline: bool = True) -> None:
+        """Open an address in such a window."""
+        self.resize(width, height, scheme)
         self.ask(
             "Network.emulateNetworkConditions",
-            offline=True,
+            offline=offline,
             latency=0,
-            downloadThroughput=0,
-            uploadThroughput=0,
+            downloadThroughput=0 if offline else -1,
+            uploadThroughput=0 if offline else -1,
         )
         self.events.clear()
-        self.ask("Page.navigate", url=path.as_uri())
+        self.ask("Page.navigate", url=address)
         until = time.monotonic() + SECONDS
         while not self.named("Page.loadEventFired"):
             self.events.append(self._next(until))
+
+    def wait_for(self, script: str) -> Any:
+        """Evaluate JavaScript again and again, until its value is true, and return that.
+
+        Raises
+        ------
+        TimeoutError
+            It stayed false.
+        """
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            if found := self.evaluate(script):
+                return found
+            time.sleep(0.05)
+        raise TimeoutError(f"{script}: false for {SECONDS:.0f} s")
 
     def named(self, method: str) -> list[dict[str, Any]]:
         """Return what the browser told under this name since the page was opened."""
