@@ -26,9 +26,8 @@
 // conversion, to even.
 //
 // Workgroups of two waves, 64 rows, are for windows. Both waves are at the same part of a block of 32 keys.
-// Waves of other workgroups hide their latency: up to eight workgroups of a unit at head dim 64. Four waves,
-// 128 rows, are for head dim 512: while they multiply by K, they move V, and the other way round
-// (..._turn.h).
+// Waves of other workgroups hide their latency: up to eight workgroups of a unit at head dim 64. Four waves
+// are for head dim 512: while they multiply by K, they move V, and the other way round (..._turn.h).
 //
 // Where the last round of workgroups would leave compute units idle, the keys of the last row tiles are
 // divided among workgroups, which leave O and LSE of their part, float32, to the kernel that merges them
@@ -327,7 +326,6 @@ class Pingpong {
   }
 
   static constexpr auto kNothing = [](int) {};
-
   template <int first, int end>
   __device__ void run_steps(int n, auto meanwhile) {
     __builtin_amdgcn_s_setprio(1);

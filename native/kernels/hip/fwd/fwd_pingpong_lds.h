@@ -33,8 +33,8 @@ inline constexpr int kPingpongRows = 32;  // of a wave
 template <int kDimsQ, int kDimsV, int kTileWaves>
 struct PingpongTiles {
   static constexpr int kWaves = kTileWaves;
-  // Of eight waves one group is at its softmax while the other is at its products. Two are in step, and so
-  // are four, which have a tile of K and one of V by turns.
+  // Eight waves are two groups, one at its softmax while the other is at its products. Two are in step, and
+  // so are four, which have a tile of K and one of V by turns.
   static constexpr bool kInStep = kWaves == 2, kInTurn = kWaves == 4;
   static constexpr int kHdimQ = (kDimsQ + 63) / 64 * 64, kHdimV = (kDimsV + 63) / 64 * 64;
   static constexpr int kKeys = kInTurn ? kKeysInTurn : kInStep ? 32 : kPingpongKeys<kHdimQ, kHdimV>;
