@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-# It says what it was called with, and where it would find its libraries.
+# It says what it was called with, and where it would find its libraries. Like zig it gives relative paths.
 ZIG = """#!/bin/sh
-here=$(dirname "$0")
+here=$(realpath --relative-to=. "$(dirname "$0")")
 [ "$1" != env ] || { printf '.{\\n  .lib_dir = "%s/lib",\\n  .version = "VERSION",\\n}\\n' "$here"; exit; }
 printf '%s\\n' "$*" "$ZIG_GLOBAL_CACHE_DIR" "$ZIG_LIB_DIR"
 """
