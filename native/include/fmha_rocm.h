@@ -208,7 +208,9 @@ typedef struct fmha_fwd_params {
   uint32_t struct_size; /* sizeof(fmha_fwd_params) */
   fmha_dtype dtype;     /* of q, k, v, and of o unless o_dtype says otherwise; required */
   int64_t batch;        /* any of batch, nhead_q and seqlen_q may be 0: the call then does nothing and looks
-                           at no data pointer; at most 65535 */
+                           at no data pointer. batch * nhead_q is at most 8388607, and batch at most 65535 if
+                           only Composable Kernel's kernels do the problem (on Instinct FP8, bias, dropout, and
+                           some head dims) */
   int64_t seqlen_q;     /* at most 65535 tiles (see fmha_kernel_info), and at most 2^29 - 256 */
   int64_t seqlen_k;     /* 0: o is 0 and lse is -inf, and k.data and v.data are not looked at; at most
                            2^29 - 256 */
@@ -422,7 +424,8 @@ typedef struct fmha_rotary {
 typedef struct fmha_kv_append_params {
   uint32_t struct_size; /* sizeof(fmha_kv_append_params) */
   fmha_dtype dtype;     /* of q, k and v: FMHA_FP16 or FMHA_BF16; required */
-  int64_t batch;        /* at most 65535; if batch or seqlen is 0 the call does nothing */
+  int64_t batch;        /* at most 16777215; if batch or seqlen is 0 the call does nothing. Above 65535 a batch
+                           element has at most 262140 rows: new tokens times heads of q, k and v */
   int64_t seqlen;       /* new tokens of a sequence, or the most of a packed one: tokens beyond it are left out */
   int64_t total;        /* rows of q, k and v; read only with cu_seqlens */
   int64_t nhead_q;      /* read only with q */
