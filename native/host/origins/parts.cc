@@ -50,6 +50,7 @@ void add_dot(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, P
       .hdim_v = static_cast<int32_t>(p.fwd.hdim_v),
       .p_keep = p.fwd.dropout.p_keep(),
       .turned = grid_is_turned(p.fwd.batch) ? 1 : 0,
+      .reserved = 0,
   };
 }
 

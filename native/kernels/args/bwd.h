@@ -42,6 +42,7 @@ struct BwdDotParams {
   int32_t hdim_v;  // a multiple of 8
   float p_keep;    // 1 without dropout
   int32_t turned;  // the grid, see common/grid.h
+  int32_t reserved;
 };
 
 // A workgroup does the key tile x + round * gridDim.x of a sequence, for one query head. Grid: (key tiles of
@@ -130,6 +131,7 @@ struct BwdBiasParams {
   int32_t row_blocks;  // blocks of a row
   float beta;          // 0: out is not read
   int32_t turned;
+  int32_t reserved;
 };
 
 }  // namespace fmha

@@ -80,6 +80,7 @@ struct DecodeParams {
   float softcap;           // 0: none
   float lse_unit;          // the LSE of base 2 is multiplied with it
   int32_t turned;          // the grid
+  int32_t reserved;
 };
 
 }  // namespace fmha

@@ -186,6 +186,7 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
       .softcap = f.softcap,
       .lse_unit = p.lse_base2 ? 1.0F : std::numbers::ln2_v<float>,
       .turned = grid_is_turned(f.batch) ? 1 : 0,
+      .reserved = 0,
   };
 }
 
