@@ -26,7 +26,7 @@ DEMO_KERNELS = (gfx1.*/fmha_(fwd|bwd)_.*|bwd_(fp16|bf16)_d[0-9]+(_alibi|_softcap
 # Those of `make test`: our own, some of the decoding ones, AITER's, and of Composable Kernel's those of the demo and one
 # backward
 TEST_KERNELS = $(TEST_OWN)|$(TEST_DECODE)|$(TEST_CK)
-TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_wide|_aiter|bwd_fp32_|_bwd_(dot|sum|bias)_|_merge_|_kv_append_
+TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_wide|_aiter|bwd_fp32_|_bwd_(dot|sum|bias)_|_merge_|_kv_append_|_quantize_
 TEST_DECODE = decode_((fp16|bf16)_(d64|d128)(_vectors)?|bf16_d576v512|bf16_d64_m32|(fp16|bf16)_fp8(fn)?_d128|bf16_fp8(fn)?_d64_vectors)$$
 TEST_CK = (fwd_fp16_d64_group_mask_pad_alibi|fwd_bf16_d64_mask_pad_dropout|bwd_fp16_d64)$$
 PASSED = $(BUILD)/passed.txt
@@ -65,7 +65,7 @@ help:
 	@echo "make test-adapters   install a wheel of ci, and run the tests that need torch, JAX, transformers or cargo"
 	@echo "make test-clients    run JAX, CuPy, Triton and others, as built for ROCm, on the software device"
 	@echo "make test-engines    run vLLM, SGLang, ONNX Runtime and context parallel, on the software device"
-	@echo "make windows    build/windows/fmha_rocm.dll: the library for Windows, with this build's kernels"
+	@echo "make windows    library and wheel for Windows, with this build's kernels, run under Wine"
 	@echo "make evidence   build/evidence/index.html: what was shown, in one page, looked at by a browser"
 	@echo "make site       build/site/html/index.html: the documentation, looked at by a browser"
 	@echo "make lint       check style, types and C++ (SINCE=REV: clang-tidy of what differs from it)"
@@ -133,7 +133,7 @@ wheel: toolchain
 test-adapters:
 	@$(MAKE) --no-print-directory wheel KERNEL_SET=$(KERNEL_SET)
 	@native/tools/toolchain.sh --adapters
-	native/tools/test_adapters.sh build/dist/pyfa_rocm-*.whl -n $(JOBS) --durations=10
+	native/tools/test_adapters.sh build/dist/pyfa_rocm-*linux*.whl -n $(JOBS) --durations=10
 
 # Programs of others on this build's software device, each in an environment of its own. CLIENTS: only these.
 test-clients: build
@@ -149,12 +149,9 @@ test-engines: build
 $(ENGINES:%=test-engine-%): test-engine-%:
 	native/tools/test_engines.sh $* -- --durations=10
 
-# zig is that of the wheel's build.
 windows: build
-	@native/tools/fetch/fetch_zstd.sh build/toolchain/zstd
-	@PATH="$(CURDIR)/build/wheel-venv/bin:$$PATH" cmake --preset windows $(CONFIGURE)
-	@$(PROGRESS) building cmake --build build/windows --parallel $(JOBS)
-	@$(PYTHON) native/tools/wheel/check_dll.py build/windows/fmha_rocm.dll native/include/fmha_rocm.h
+	@native/tools/toolchain.sh --tests
+	native/tools/test_windows.sh
 
 # Tests what `make test-full` has not tested of this build. MEASURED: what `pyfa-rocm first-day` wrote on a card.
 evidence: WITH_TESTS = -DBUILD_TESTING=ON

@@ -7,6 +7,7 @@ from pyfa_rocm._call.decode import DecodeParams
 from pyfa_rocm._call.kv_append import KvAppendParams, Rotary
 from pyfa_rocm._call.merge import LseParts, MergeParams, Parts
 from pyfa_rocm._call.params import Bias, FwdParams, Lse, RandVal, Strided
+from pyfa_rocm._call.quantize import Descale, QuantizeParams
 from pyfa_rocm._runtime.paths import get_cmake_dir, get_include, get_lib, header_path, header_version
 from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fn, float8_e4m3fnuz, memory
 from pyfa_rocm.attention import flash_attn_func
@@ -56,6 +57,11 @@ from pyfa_rocm.fmha import (
     fmha_merge_prepare,
     fmha_merge_supported,
     fmha_prepare,
+    fmha_quantize,
+    fmha_quantize_kernel,
+    fmha_quantize_prepare,
+    fmha_quantize_supported,
+    fmha_quantize_workspace_bytes,
 )
 from pyfa_rocm.kv_append import flash_attn_kv_append
 from pyfa_rocm.kvcache import flash_attn_with_kvcache
@@ -66,6 +72,7 @@ from pyfa_rocm.packed import (
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
 )
+from pyfa_rocm.quantize import flash_attn_quantize
 from pyfa_rocm.varlen import flash_attn_varlen_func
 
 __version__ = header_version(header_path().read_text(encoding="utf-8"))
@@ -78,6 +85,7 @@ __all__ = [
     "CacheScale",
     "CacheTensor",
     "DecodeParams",
+    "Descale",
     "Device",
     "DeviceArray",
     "FmhaError",
@@ -91,6 +99,7 @@ __all__ = [
     "LseParts",
     "MergeParams",
     "Parts",
+    "QuantizeParams",
     "RandVal",
     "Rotary",
     "Runtime",
@@ -107,6 +116,7 @@ __all__ = [
     "flash_attn_kvpacked_func",
     "flash_attn_merge",
     "flash_attn_qkvpacked_func",
+    "flash_attn_quantize",
     "flash_attn_varlen_bwd",
     "flash_attn_varlen_func",
     "flash_attn_varlen_kvpacked_func",
@@ -138,6 +148,11 @@ __all__ = [
     "fmha_merge_prepare",
     "fmha_merge_supported",
     "fmha_prepare",
+    "fmha_quantize",
+    "fmha_quantize_kernel",
+    "fmha_quantize_prepare",
+    "fmha_quantize_supported",
+    "fmha_quantize_workspace_bytes",
     "get_cmake_dir",
     "get_include",
     "get_lib",

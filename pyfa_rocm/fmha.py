@@ -11,6 +11,7 @@ from pyfa_rocm._call.decode import DecodeParams, decode_to_c
 from pyfa_rocm._call.kv_append import KvAppendParams, kv_append_to_c
 from pyfa_rocm._call.merge import MergeParams, merge_to_c
 from pyfa_rocm._call.params import FwdParams
+from pyfa_rocm._call.quantize import QuantizeParams, quantize_to_c
 from pyfa_rocm._runtime import hip, library
 from pyfa_rocm.device import stream_handle
 
@@ -40,6 +41,11 @@ __all__ = [
     "fmha_merge_prepare",
     "fmha_merge_supported",
     "fmha_prepare",
+    "fmha_quantize",
+    "fmha_quantize_kernel",
+    "fmha_quantize_prepare",
+    "fmha_quantize_supported",
+    "fmha_quantize_workspace_bytes",
 ]
 
 
@@ -374,3 +380,45 @@ def fmha_kv_append_prepare(params: KvAppendParams) -> None:
     lib = _library()
     c, _kept = kv_append_to_c(params)
     library.check(lib.fmha_kv_append_prepare(c))
+
+
+def fmha_quantize(params: QuantizeParams, stream: int = 0) -> None:
+    """Enqueue the making of 8-bit floats on raw device pointers; returns at once.
+
+    Parameters
+    ----------
+    params : QuantizeParams
+        What to quantise. The memory and the workspace must stay valid until the work is done.
+    stream : int
+        The hipStream_t; 0 is the null stream. It and the memory belong to the thread's current device.
+
+    Raises
+    ------
+    InvalidArgumentError, UnsupportedError, HipError
+        Nothing was launched and nothing written; the message names argument, got, expected.
+
+    Notes
+    -----
+    Source: ``fmha_quantize`` of native/include/fmha_rocm.h.
+    """
+    _enqueue(_library().fmha_quantize, quantize_to_c(params), stream)
+
+
+def fmha_quantize_supported(params: QuantizeParams) -> None:
+    """Raise what `fmha_quantize` would raise on the current device. Addresses of 0 are not read."""
+    library.check(_library().fmha_quantize_supported(quantize_to_c(params)))
+
+
+def fmha_quantize_kernel(params: QuantizeParams) -> KernelInfo:
+    """Return the kernel that `fmha_quantize` would run, or raise as `fmha_quantize_supported`."""
+    return _kernel_info(_library().fmha_quantize_kernel, quantize_to_c(params))
+
+
+def fmha_quantize_workspace_bytes(params: QuantizeParams) -> int:
+    """Return the bytes that `fmha_quantize` needs, or raise as `fmha_quantize_supported`."""
+    return _workspace_bytes(_library().fmha_quantize_workspace_bytes, quantize_to_c(params))
+
+
+def fmha_quantize_prepare(params: QuantizeParams) -> None:
+    """Load the kernel of a quantisation onto the current device; like `fmha_fwd_prepare`."""
+    library.check(_library().fmha_quantize_prepare(quantize_to_c(params)))

@@ -10,10 +10,10 @@ from typing import Any
 from pyfa_rocm._call.arrays import Array, to_read, to_write
 from pyfa_rocm._call.cached import REQUIRED, CachedOptions
 from pyfa_rocm._call.cached_plan import CachedPlan, cached_plan
+from pyfa_rocm._call.lengths import require_room
 from pyfa_rocm._call.numbers import to_integer, truth
 from pyfa_rocm._call.params import Options
 from pyfa_rocm._call.results import packed_results
-from pyfa_rocm._call.room import require_room
 from pyfa_rocm._runtime import hip
 from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous, layout_of
 from pyfa_rocm.array import DeviceArray, dtype_of

@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests" / "python"
 # Tests that force a kernel: those of the mark every_kernel, and those of kernels that come prebuilt.
-EVERY = ("every_kernel", "backward", "decode", "decode_caches", "merge", "kv_append")
+EVERY = ("every_kernel", "backward", "decode", "decode_caches", "merge", "kv_append", "quantize")
 PREBUILT = ("prebuilt", "prebuilt_backward")
 # Names on the command line of pytest; for more, all tests of an arch run.
 MOST_NAMES = 40

@@ -2,14 +2,14 @@
 # `cmake --install` lays this out, below any prefix and movable with it:
 #
 #   include/fmha_rocm.h, fmha_rocm.hpp
-#   lib/libfmha_rocm.so -> .so.0 -> .so.0.x.y
+#   lib/libfmha_rocm.so -> .so.0 -> .so.0.x.y        on Windows bin/fmha_rocm.dll and lib/fmha_rocm.lib
 #   lib/cmake/fmha_rocm/              find_package(fmha_rocm): the target fmha_rocm::fmha_rocm
 #   lib/pkgconfig/fmha_rocm.pc        the same for pkg-config
 #   lib/fmha_rocm/emulator/           the software device
 #   share/doc/fmha_rocm/              licences, and in third-party/ those of others (Notices.cmake)
 #
 # A wheel (SKBUILD) holds no links: there the library's file is .so.0, the .so beside it is a linker script that names
-# it, and the software device has one name.
+# it, and the software device has one name. A wheel for Windows has the DLL in lib.
 #
 # The components fmha_rocm_runtime, fmha_rocm_development and fmha_rocm_emulator can each be installed separately.
 include(CMakePackageConfigHelpers)
@@ -17,7 +17,10 @@ include(CMakePackageConfigHelpers)
 set(_package "${CMAKE_INSTALL_LIBDIR}/cmake/fmha_rocm")
 set(FMHA_INSTALL_EMULATOR_DIR "${CMAKE_INSTALL_LIBDIR}/fmha_rocm/emulator")
 
-if(SKBUILD)
+set(_dll "${CMAKE_INSTALL_BINDIR}")
+if(SKBUILD AND WIN32)
+  set(_dll "${CMAKE_INSTALL_LIBDIR}")  # where the package looks
+elseif(SKBUILD)
   set(_namelink NAMELINK_SKIP)
   set(_emulator_names "libamdhip64.so.6")
   file(WRITE "${PROJECT_BINARY_DIR}/linker_script/libfmha_rocm.so" "INPUT(libfmha_rocm.so.${PROJECT_VERSION_MAJOR})\n")
@@ -29,6 +32,8 @@ else()
 endif()
 install(TARGETS fmha_rocm EXPORT fmha_rocm
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT fmha_rocm_runtime ${_namelink}
+        RUNTIME DESTINATION "${_dll}" COMPONENT fmha_rocm_runtime
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT fmha_rocm_development
         PUBLIC_HEADER DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT fmha_rocm_development
         INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(EXPORT fmha_rocm NAMESPACE fmha_rocm:: FILE fmha_rocm-targets.cmake DESTINATION "${_package}"

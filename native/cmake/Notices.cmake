@@ -33,7 +33,11 @@ fmha_notice(rocm-device-libs "${FMHA_BITCODE}/copyright" "${_rocm_doc}/rocm-devi
 fmha_notice(hip "${FMHA_HIP_PATH}/copyright" "${_rocm_doc}/hip/LICENSE.txt" "${_rocm_doc}/hip/LICENSE.md"
             /usr/share/doc/libamdhip64-dev/copyright)
 # The library and the software device contain it.
-fmha_notice(zstd /usr/share/doc/libzstd-dev/copyright /usr/share/licenses/libzstd-static/LICENSE
+set(_zstd_licence)
+if(CMAKE_CROSSCOMPILING)  # which compiles its sources
+  set(_zstd_licence "${FMHA_TOOLCHAIN_DIR}/zstd/LICENSE")
+endif()
+fmha_notice(zstd ${_zstd_licence} /usr/share/doc/libzstd-dev/copyright /usr/share/licenses/libzstd-static/LICENSE
             /usr/share/licenses/libzstd/LICENSE /usr/share/licenses/zstd/LICENSE)
 if(TARGET amdhip64_emu)
   fmha_notice(nlohmann-json "${FMHA_JSON_INCLUDE_DIR}/../copyright" /usr/share/doc/nlohmann-json3-dev/copyright

@@ -52,9 +52,40 @@ if(NOT _zig)
   _fmha_find_zig(_zig)
 endif()
 
-# A program for each language, at a place that stays when zig's own changes, as in an isolated build. zig spells the
-# levels of x86-64 in its own way.
+# zig compiles its C and C++ libraries when a program first needs them, for four minutes of CPU time. They stay in the user's
+# cache folder, and so does a link to zig's own folder: zig finds only what it compiled when that had the same path. The build
+# folder keeps what zig compiles of this project.
 set(_folder "${CMAKE_BINARY_DIR}/zig")
+set(_kept "$ENV{ZIG_GLOBAL_CACHE_DIR}")
+set(_lib "$ENV{ZIG_LIB_DIR}")
+if(NOT _kept)
+  include("${CMAKE_CURRENT_LIST_DIR}/CacheFolder.cmake")
+  fmha_cache_folder(_kept zig)
+  execute_process(COMMAND sh -c "mkdir -p \"$1\" && [ -w \"$1\" ] && du -sm \"$1\"" sh "${_kept}" OUTPUT_VARIABLE _size
+                  ERROR_QUIET RESULT_VARIABLE _failed)
+  if(_failed)
+    set(_kept "${_folder}/libraries")
+  elseif(_size MATCHES "^[0-9][0-9][0-9][0-9]")  # 1000 MB are those of several versions of zig
+    file(REMOVE_RECURSE "${_kept}")
+  endif()
+endif()
+file(MAKE_DIRECTORY "${_folder}")
+execute_process(COMMAND "${_zig}" env WORKING_DIRECTORY "${_folder}" OUTPUT_VARIABLE _said ERROR_QUIET)
+set(_link)
+if(NOT _lib AND _said MATCHES "lib_dir[\" =:]+\"([^\"]+)\"")
+  file(REAL_PATH "${CMAKE_MATCH_1}" _own BASE_DIRECTORY "${_folder}")
+  if(_said MATCHES "version[\" =:]+\"([^\"]+)\"")
+    set(_lib "${_kept}/lib-${CMAKE_MATCH_1}")
+    set(_link "[ -e '${_lib}/std' ] || { mkdir -p '${_kept}' && ln -sfn '${_own}' '${_lib}'; }\n")
+  endif()
+endif()
+if(_lib)
+  string(APPEND _link "export ZIG_LIB_DIR='${_lib}'\n")
+endif()
+
+# A program for each language, at a place that stays when zig's own changes, as in an isolated build. zig spells the
+# levels of x86-64 in its own way. With -O2 and -s, which a release has anyway, CMake's trials of the compiler need the same
+# libraries of zig's as the release. Without -s zig's libc++ has debug information, ten times the size of the code.
 foreach(language IN ITEMS cc c++)
   file(WRITE "${_folder}/${language}.new" "#!/bin/sh
 for word do
@@ -62,7 +93,8 @@ for word do
   case $word in -march=x86-64-v?) word=-march=x86_64_v\${word#-march=x86-64-v} ;; esac
   set -- \"$@\" \"$word\"
 done
-exec '${_zig}' ${language} -target ${_triple} \"$@\"
+${_link}export ZIG_GLOBAL_CACHE_DIR='${_kept}' ZIG_LOCAL_CACHE_DIR='${_folder}/cache'
+exec '${_zig}' ${language} -target ${_triple} -O2 -s \"$@\"
 ")
   file(CHMOD "${_folder}/${language}.new" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
   file(RENAME "${_folder}/${language}.new" "${_folder}/${language}")
@@ -76,4 +108,3 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Windows")  # CMake asks for one; there are no res
   set(CMAKE_RC_COMPILER "${_folder}/rc")
 endif()
 message(STATUS "Host side for ${_triple}, with ${_zig}")
-add_link_options(-s)  # zig's libc++ has debug information, ten times the size of the code

@@ -208,7 +208,8 @@ typedef struct fmha_fwd_params {
   uint32_t struct_size; /* sizeof(fmha_fwd_params) */
   fmha_dtype dtype;     /* of q, k, v, and of o unless o_dtype says otherwise; required */
   int64_t batch;        /* any of batch, nhead_q and seqlen_q may be 0: the call then does nothing and looks
-                           at no data pointer; at most 65535 */
+                           at no data pointer. batch * nhead_q is at most 8388607; batch at most 65535 with
+                           Composable Kernel's kernels (on Instinct FP8, bias, dropout, some head dims) */
   int64_t seqlen_q;     /* at most 65535 tiles (see fmha_kernel_info), and at most 2^29 - 256 */
   int64_t seqlen_k;     /* 0: o is 0 and lse is -inf, and k.data and v.data are not looked at; at most
                            2^29 - 256 */
@@ -423,7 +424,8 @@ typedef struct fmha_rotary {
 typedef struct fmha_kv_append_params {
   uint32_t struct_size; /* sizeof(fmha_kv_append_params) */
   fmha_dtype dtype;     /* of q, k and v: FMHA_FP16 or FMHA_BF16; required */
-  int64_t batch;        /* at most 65535; if batch or seqlen is 0 the call does nothing */
+  int64_t batch;        /* at most 16777215; if batch or seqlen is 0 the call does nothing. Above 65535 a batch
+                           element has at most 262140 rows: new tokens times heads of q, k and v */
   int64_t seqlen;       /* new tokens of a sequence, or the most of a packed one: tokens beyond it are left out */
   int64_t total;        /* rows of q, k and v; read only with cu_seqlens */
   int64_t nhead_q;      /* read only with q */
@@ -502,6 +504,51 @@ typedef struct fmha_merge_params {
   uint64_t flags;           /* FMHA_NO_MEMORY_CHECK, or 0 */
 } fmha_merge_params;
 
+/* The elements that share a scale. */
+typedef int32_t fmha_scale_unit;
+enum {
+  FMHA_SCALE_TENSOR = 1, /* all of the tensor */
+  FMHA_SCALE_HEAD = 2,   /* those of a head of a batch element, or of several heads: see heads_per_scale */
+  FMHA_SCALE_BLOCK = 3   /* of these, those of block_tokens tokens */
+};
+
+/* Scales of 8-bit floats: float32 (batch, nhead / heads_per_scale, blocks), element (b, h, i) at
+ * data[b * stride_batch + h * stride_head + i * stride_block]; one block without FMHA_SCALE_BLOCK, and one element
+ * with FMHA_SCALE_TENSOR. Aligned to 4 bytes. An element of x is about descale * out. */
+typedef struct fmha_descale {
+  float* data;
+  int64_t stride_batch;
+  int64_t stride_head;
+  int64_t stride_block;
+} fmha_descale;
+
+/* Arguments of fmha_quantize: 8-bit floats of 16 bits, and scales. Packed sequences are one batch of all rows. */
+typedef struct fmha_quantize_params {
+  uint32_t struct_size;       /* sizeof(fmha_quantize_params) */
+  fmha_dtype dtype;           /* of x: FMHA_FP16 or FMHA_BF16; required */
+  fmha_dtype out_dtype;       /* the device's FP8; or dtype: x is rotated and rounded, and has no scales. Required */
+  fmha_scale_unit scale_unit; /* required with FP8, else 0 */
+  int64_t batch;              /* if any of batch, seqlen and nhead is 0, the call does nothing */
+  int64_t seqlen;
+  int64_t nhead;              /* at most 65535 */
+  int64_t hdim;               /* a multiple of 8 up to 512; required */
+  int64_t heads_per_scale;    /* neighbouring heads that share a scale, a divisor of nhead; 0: 1, or all of a tensor */
+  int64_t block_tokens;       /* FMHA_SCALE_BLOCK: tokens that share a scale; the last block may have fewer. Else 0 */
+  fmha_tensor x;              /* (batch, seqlen, nhead, hdim): address and strides are multiples of 8 elements */
+  fmha_tensor out;            /* the same shape, written; like o of fmha_fwd, but aligned like x */
+  fmha_descale descale;       /* written: the largest finite |x|, after the rotation, over the type's largest number;
+                                 at least 1.2e-38, and 1 if all are below that: they count as 0 */
+  int32_t given;              /* 1: descale is read, and elements are limited to +- the type's largest number; its
+                                 scales are finite and above 0 */
+  int32_t hadamard;           /* 1: each row is multiplied by the Hadamard matrix of hdim (a power of two, 8 to 256),
+                                 over sqrt(hdim), first. Do so with q and k alike: their scores stay the same */
+  void* workspace;            /* as in fmha_fwd_params; fmha_quantize_workspace_bytes says how much */
+  int64_t workspace_bytes;
+  int32_t kernel;             /* as in fmha_fwd_params, of fmha_quantize_kernel's candidates */
+  uint32_t reserved;          /* must be 0 */
+  uint64_t flags;             /* FMHA_NO_MEMORY_CHECK, or 0 */
+} fmha_quantize_params;
+
 /* A kernel of this library and the resources it uses. Strings live as long as the library. */
 typedef struct fmha_kernel_info {
   uint32_t struct_size;    /* sizeof(fmha_kernel_info), set by the caller */
@@ -558,8 +605,8 @@ const char* fmha_version(void);
  *    dropout, pipeline, tile_m and tile_n; bwd, which does any mask, lengths and packed sequences, hdim_q, hdim_v,
  *    hdim_step, alibi, bias, softcap, dropout, optional (whether these may be absent), pipeline, tile_m and tile_n;
  *    bwd_parts, the small kernels around those, kind; decode hdim_q, hdim_v, hdim_step, tile_m and tile_n; merge
- *    o_dtype; kv_append o_dtype, which is the cache's. hdim_q and hdim_v are those of a kernel's tile: it also serves
- *    smaller multiples of hdim_step, unless that is 0;
+ *    o_dtype; kv_append o_dtype, which is the cache's; quantize o_dtype. hdim_q and hdim_v are those of a kernel's
+ *    tile: it also serves smaller multiples of hdim_step, unless that is 0;
  *  - "code_objects", an array: name, arch, sha256, bytes, packed_bytes. */
 const char* fmha_build_info(void);
 
@@ -720,6 +767,28 @@ fmha_status fmha_merge_prepare(const fmha_merge_params* params);
 /* Enqueues the merge on `stream`: one launch, without a workspace. Sums are float32. The kernels are those of
  * native/kernels/hip/decode/merge.h. */
 fmha_status fmha_merge(const fmha_merge_params* params, void* stream);
+
+/* As fmha_fwd_supported, of fmha_quantize. Here the data of x, out and descale may be NULL. */
+fmha_status fmha_quantize_supported(const fmha_quantize_params* params);
+
+/* As fmha_merge_kernel. Its tile_m is the rows that a workgroup does at a time. */
+fmha_status fmha_quantize_kernel(const fmha_quantize_params* params, fmha_kernel_info* info);
+
+/* As fmha_decode_workspace_bytes: 0 if scales are given, by block, or of few tokens; else 64 bytes a scale, and 64. */
+fmha_status fmha_quantize_workspace_bytes(const fmha_quantize_params* params, int64_t* bytes);
+
+/* The memory that fmha_quantize would touch, but for its workspace: as fmha_fwd_extents. */
+fmha_status fmha_quantize_extents(const fmha_quantize_params* params, fmha_extent* extents, int32_t capacity,
+                                  int32_t* count);
+
+/* As fmha_fwd_prepare. */
+fmha_status fmha_quantize_prepare(const fmha_quantize_params* params);
+
+/* Enqueues the quantisation on `stream`: one launch, behind a memset of its workspace if it has one. Elements are
+ * computed in float32 and rounded to nearest, ties to even. NaN stays NaN, and infinities become +- the type's
+ * largest number; neither counts for a scale. A rotated row that has one is NaN or limited altogether. The same
+ * input gives the same bits each time. The kernels are those of native/kernels/hip/quantize/quantize.h. */
+fmha_status fmha_quantize(const fmha_quantize_params* params, void* stream);
 
 /* cffi-end */
 

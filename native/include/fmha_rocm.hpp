@@ -163,6 +163,12 @@ struct lse_parts : ::fmha_lse_parts {
 struct merge_params : ::fmha_merge_params {
   constexpr merge_params() noexcept : ::fmha_merge_params{} { struct_size = sizeof(::fmha_merge_params); }
 };
+
+struct quantize_params : ::fmha_quantize_params {
+  constexpr quantize_params() noexcept : ::fmha_quantize_params{} {
+    struct_size = sizeof(::fmha_quantize_params);
+  }
+};
 using rotary = ::fmha_rotary;
 using extent = ::fmha_extent;
 
@@ -447,6 +453,34 @@ inline result<void> merge(std::nothrow_t, const ::fmha_merge_params& params, voi
   return detail::checked(::fmha_merge(&params, stream));
 }
 
+inline result<void> quantize_supported(std::nothrow_t, const ::fmha_quantize_params& params) {
+  return detail::checked(::fmha_quantize_supported(&params));
+}
+
+inline result<kernel_info> quantize_kernel(std::nothrow_t, const ::fmha_quantize_params& params) {
+  return detail::kernel_of(::fmha_quantize_kernel, params);
+}
+
+inline result<std::int64_t> quantize_workspace_bytes(std::nothrow_t, const ::fmha_quantize_params& params) {
+  std::int64_t bytes = 0;
+  if (const result<void> r = detail::checked(::fmha_quantize_workspace_bytes(&params, &bytes)); !r)
+    return r.error();
+  return bytes;
+}
+
+inline result<std::vector<extent>> quantize_extents(std::nothrow_t, const ::fmha_quantize_params& params) {
+  return detail::extents_of(::fmha_quantize_extents, params);
+}
+
+inline result<void> quantize_prepare(std::nothrow_t, const ::fmha_quantize_params& params) {
+  return detail::checked(::fmha_quantize_prepare(&params));
+}
+
+/* stream: a hipStream_t */
+inline result<void> quantize(std::nothrow_t, const ::fmha_quantize_params& params, void* stream) {
+  return detail::checked(::fmha_quantize(&params, stream));
+}
+
 /* ---- Exceptions ---- */
 
 #ifdef FMHA_ROCM_EXCEPTIONS
@@ -576,6 +610,34 @@ inline void merge_prepare(const ::fmha_merge_params& params) { merge_prepare(std
 
 inline void merge(const ::fmha_merge_params& params, void* stream) {
   merge(std::nothrow, params, stream).value();
+}
+
+/* False where quantize would throw `unsupported`; any other error is thrown. */
+inline bool quantize_supported(const ::fmha_quantize_params& params) {
+  const result<void> r = quantize_supported(std::nothrow, params);
+  if (r.status() == FMHA_UNSUPPORTED) return false;
+  r.value();
+  return true;
+}
+
+inline kernel_info quantize_kernel(const ::fmha_quantize_params& params) {
+  return quantize_kernel(std::nothrow, params).value();
+}
+
+inline std::int64_t quantize_workspace_bytes(const ::fmha_quantize_params& params) {
+  return quantize_workspace_bytes(std::nothrow, params).value();
+}
+
+inline std::vector<extent> quantize_extents(const ::fmha_quantize_params& params) {
+  return quantize_extents(std::nothrow, params).value();
+}
+
+inline void quantize_prepare(const ::fmha_quantize_params& params) {
+  quantize_prepare(std::nothrow, params).value();
+}
+
+inline void quantize(const ::fmha_quantize_params& params, void* stream) {
+  quantize(std::nothrow, params, stream).value();
 }
 #endif
 

@@ -82,6 +82,7 @@ KERNEL_TESTS = {
     "decode": "cached/test_decode.py",
     "kv_append": "cached/test_kv_append.py",
     "merge": "cached/test_merge.py",
+    "quantize": "test_quantize.py",
 }
 
 

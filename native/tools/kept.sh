@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Keeps what frameworks compile in the user's cache folder, for test_adapters.sh and test_clients.sh.
+# Keeps what frameworks compile, and Wine, in the user's cache folder, for test_adapters.sh, test_clients.sh and test_windows.sh.
 
 # kept NAME: a folder there, emptied when it is large; without a cache folder, a new one.
 kept() {

@@ -59,7 +59,7 @@ check "prose" prose
 check "ruff check" "$bin/ruff" check -q .
 check "ruff format" "$bin/ruff" format -q --check .
 check "mypy" "$bin/mypy" --no-error-summary
-check "mypy of the build's programs" env MYPYPATH=native/tools/catalogue:native/tools/fetch "$bin/mypy" \
+check "mypy of the build's programs" env MYPYPATH=native/tools/catalogue:native/tools/fetch:native/tools/site "$bin/mypy" \
   --no-error-summary --strict --python-version 3.11 $(files 'native/tools/*.py')
 check "support table" "$bin/python" native/tools/catalogue/support_table.py --check native/kernels/catalogue README.md
 check "clang-format" "clang-format-$llvm" --dry-run --Werror "${cxx[@]}"

@@ -22,7 +22,7 @@ from typing import Any
 from pyfa_rocm._runtime import library, paths
 from pyfa_rocm._runtime.forks import at_fork
 from pyfa_rocm._runtime.shared_library import open_runtime
-from pyfa_rocm.errors import HipError, InvalidArgumentError
+from pyfa_rocm.errors import FmhaError, HipError, InvalidArgumentError
 
 MODES = ("auto", "gpu", "emulator")
 _MOST_PATH_BYTES = 4096
@@ -123,8 +123,10 @@ def _installed() -> list[str]:
 
 def _hip_python() -> Any:
     """Import hip-python late: its module is large, and errors should name a cause, not an import."""
-    from rocm.bindings import hip
-
+    try:
+        from rocm.bindings import hip
+    except ModuleNotFoundError as error:
+        raise HipError(f"the device is used through hip-python, which is not installed: {error}") from error
     return hip
 
 
@@ -213,7 +215,10 @@ def _choose() -> tuple[str, str]:
     except HipError as error:
         if explicit:  # asked for by name: nothing else will do
             raise
-        return str(paths.emulator_path()), f"no GPU works here: {error}"
+        try:
+            return str(paths.emulator_path()), f"no GPU works here: {error}"
+        except FmhaError as missing:
+            raise HipError(f"no GPU works here: {error}; and {missing}") from error
 
 
 def _bind_hip_python(path: str) -> Any:
@@ -222,9 +227,9 @@ def _bind_hip_python(path: str) -> Any:
     hip-python asks rocm.bindings.util.paths.get_library_path where libamdhip64 is, once, at its first HIP
     call. That function is replaced for the length of this first call only.
     """
+    hip = _hip_python()
     from rocm.bindings.util import paths
 
-    hip = _hip_python()
     original = paths.get_library_path
     asked = []
 

@@ -16,11 +16,12 @@ _SOURCE_TREE = _PACKAGE.parent
 
 
 def _source_build_dirs() -> list[Path]:
-    """Build directories of a source checkout, the release preset's first; none in an installed package."""
+    """Build directories of a source checkout, the best first; none in an installed package."""
     if not (_SOURCE_TREE / "CMakeLists.txt").is_file():
         return []
     build = _SOURCE_TREE / "build"
-    return [build / preset for preset in ("release", "debug")]
+    presets = ("windows",) if sys.platform == "win32" else ("release", "debug")
+    return [build / preset for preset in presets]
 
 
 def _find(what: str, variable: str, candidates: list[Path]) -> Path:
@@ -43,10 +44,10 @@ def library_path() -> Path:
 
     On Windows it is fmha_rocm.dll.
     """
-    # Its SONAME: in a wheel, which holds no links, libfmha_rocm.so itself is only for linkers.
-    name = "libfmha_rocm.so." + header_version(header_path().read_text(encoding="utf-8")).split(".")[0]
     if sys.platform == "win32":
         name = "fmha_rocm.dll"
+    else:  # its SONAME: in a wheel, which holds no links, libfmha_rocm.so itself is only for linkers
+        name = "libfmha_rocm.so." + header_version(header_path().read_text(encoding="utf-8")).split(".")[0]
     return _find(name, "PYFA_ROCM_LIBRARY", [d / name for d in (_PACKAGE / "lib", *_source_build_dirs())])
 
 

@@ -366,7 +366,7 @@ def _tensors(problem: TracedCall, buffers: list[Buffer], batch: Dim) -> tuple[di
     return forward, gradients
 
 
-# The C library's limit.
+# The limit of some of the C library's kernels.
 _MOST_BATCHES = 65535
 
 

@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from pyfa_rocm._call.cached import CachedOptions, refuse_uncached
-from pyfa_rocm._call.lengths import require_cached
+from pyfa_rocm._call.lengths import require_cached, require_room
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Options
-from pyfa_rocm._call.room import require_room
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.jax._cached import Fields, traced_decode
 from pyfa_rocm.jax._operands import Arrays, require_static

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from pyfa_rocm._call.cached import refuse_uncached
+from pyfa_rocm._call.lengths import require_room
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.optional import DESCALES
 from pyfa_rocm._call.params import Options
-from pyfa_rocm._call.room import require_room
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.kvcache import require_new, require_positions
 from pyfa_rocm.torch import _autograd  # noqa: F401 - the operators' derivatives, which are refused

@@ -178,7 +178,7 @@ def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> Non
             members = json.loads(path.read_text())
             assert 1 <= len(members) <= 12
             alike: tuple[str, ...] = ("arch", "family", "dtype", "hdim_q", "hdim_v")
-            if members[0]["family"] in ("bwd_parts", "kv_append", "merge"):  # which are small
+            if members[0]["family"] in ("bwd_parts", "kv_append", "merge", "quantize"):  # which are small
                 alike = ("arch", "family")
             kinds = Counter(tuple(row[key] for key in alike) for row in members)
             assert len(kinds) == 1 or (members[0]["origin"] == "ck" and max(kinds.values()) <= 6)
@@ -460,7 +460,7 @@ def test_build_report_describes_the_kernels(report: dict[str, Any]) -> None:
         assert kernel["kernarg_bytes"] >= 64
         assert kernel["block_size"] % 64 == 0
         assert not kernel["scratch_bytes"]
-        if kernel["family"] in ("bwd_parts", "kv_append", "merge"):  # which only add and convert
+        if kernel["family"] in ("bwd_parts", "kv_append", "merge", "quantize"):  # which only add and convert
             continue
         if kernel["arch"].startswith("gfx103"):  # without a matrix unit, a WMMA is 64 dot products or more
             assert kernel["main_loop"]["mfma"] == 0

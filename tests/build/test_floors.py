@@ -36,7 +36,7 @@ HOUSES = {
     "device code": """
         kernels/args kernels/common
         kernels/ck kernels/hip/common
-        kernels/hip/bwd kernels/hip/decode kernels/hip/fwd
+        kernels/hip/bwd kernels/hip/decode kernels/hip/fwd kernels/hip/quantize
     """,
     "jax": """
         include

@@ -110,14 +110,15 @@ def test_what_a_program_names_is_pinned(folder: Path) -> None:
 
 def test_pip_installs_nothing_else() -> None:
     """Only check_wheel.sh, which installs the wheel as a user does."""
-    names = ("toolchain.sh", "wheel/build_wheel.sh", "environments.sh", "test_adapters.sh", "evidence.sh")
+    names = ("toolchain.sh", "wheel/wheel_venv.sh", "environments.sh", "test_adapters.sh", "evidence.sh")
     for name in (*names, "site.sh"):
         text = (TOOLS / name).read_text().replace("\\\n", " ")
         calls = re.findall(r"^.*\bpip (?:install|download) .*$", text, re.MULTILINE)
         calls = [call for call in calls if not call.startswith("#") and '--no-deps "$wheel"' not in call]
         assert calls, name
         assert [call for call in calls if "--require-hashes" not in call] == []
-    assert "-m build --no-isolation" in (TOOLS / "wheel/build_wheel.sh").read_text()
+    for name in ("build_wheel.sh", "build_windows.sh"):
+        assert re.search("-m build (?:--wheel )?--no-isolation", (TOOLS / "wheel" / name).read_text())
 
 
 def test_debian_packages_have_versions() -> None:

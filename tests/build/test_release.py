@@ -97,7 +97,7 @@ def test_wheel_of_another_compiler_is_no_manylinux(platform: str, right: bool) -
 def test_workflow_runs_what_there_is() -> None:
     text = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
     scripts = set(re.findall(r"native/tools/[\w/]+\.sh", text))
-    assert {"native/tools/wheel/build_wheel.sh", "native/tools/wheel/check_wheel.sh"} <= scripts
+    assert {"native/tools/wheel/build_windows.sh", "native/tools/wheel/check_wheel.sh"} <= scripts
     assert [script for script in scripts if not (ROOT / script).stat().st_mode & 0o100] == []
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:run: |&& )make ([\w-]+)", text)) <= targets
@@ -126,6 +126,17 @@ def test_wheel_packs_the_default_set_unless_one_is_named(arguments: tuple[str, .
     assert len(builds) == 1
     assert builds[0].endswith("--target kernels")
     assert f'native/tools/wheel/build_wheel.sh --kernels-from "{folder[1]}"' in commands
+
+
+def test_both_wheels_have_the_same_kernels() -> None:
+    text = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
+    sets = re.findall(r"make wheel KERNEL_SET=(\w+)", text)
+    assert sets == ["ci", "default"]
+    (folder,) = re.findall(r"build_windows\.sh --kernels-from (\S+)", text)
+    for kernel_set in sets:
+        commands = made("wheel", f"KERNEL_SET={kernel_set}")
+        assert f'native/tools/wheel/build_wheel.sh --kernels-from "{folder}"' in commands
+    assert text.index("build_windows.sh") < text.index("dist_hashes.sh build/dist")
 
 
 def test_actions_are_commits() -> None:

@@ -361,7 +361,7 @@ TEST_CASE("unsupported") {
             "dbias.stride_seqlen = 16777216 over 100 rows: one head spans");
   CHECK_BAD(Good::plain(), f.softmax_scale = 1e-39F, no, "fwd->softmax_scale = 1e-39: kernels take scales");
   CHECK_BAD(Good::plain(), f.softmax_scale = -1, no, "fwd->softmax_scale = -1");
-  CHECK_BAD(Good::plain(), f.batch = 65536, no, "fwd->batch = 65536: kernels take at most 65535");
+  CHECK_BAD(Good::plain(), f.batch = 1 << 23, no, "fwd->batch = 8388608: ");
   CHECK_BAD(Good::plain(), f.nhead_q = 65536, no, "fwd->nhead_q = 65536: kernels take at most 65535");
   CHECK_BAD(Good::plain(), f.seqlen_k = int64_t{1} << 29, no, "fwd->seqlen_k = 536870912");
   CHECK_BAD(Good::plain(), f.q.stride_head = int64_t{1} << 31, no, "fwd->q.stride_head = 2147483648");

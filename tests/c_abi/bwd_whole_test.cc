@@ -173,8 +173,12 @@ TEST_CASE("groups") {
   f.softmax_scale = 1e-31F;
   CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "fwd->softmax_scale = 1e-31");
   f.softmax_scale = 1;
-  f.batch = 65535;
-  CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "393210 tiles of 128 rows of key heads");
+  f.batch = 65535;  // two tiles of two heads each: more than y takes
+  CHECK_OK(plan_of(p, x, kFew));
+  CHECK(x.launches(1, "bwd_bf16_d128_pingpong", {2 * 65535, 2, 1 + 6}));
+  f.batch = 1 << 22;
+  CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED,
+               "fwd->batch * fwd->nhead_k = 8388608: kernels take at most 8388607");
   f.batch = 32768;  // eight XCDs share these heads
   CHECK_OK(plan_of(p, x, kFew));
   CHECK(x.launches(1, "bwd_bf16_d128_pingpong", {8, 16384, 1 + 6}));

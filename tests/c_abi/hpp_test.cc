@@ -19,6 +19,7 @@ TEST_CASE("values") {
   static_assert(sizeof(fmha::fwd_params) == sizeof(fmha_fwd_params));
   static_assert(sizeof(fmha::bwd_params) == sizeof(fmha_bwd_params));
   static_assert(sizeof(fmha::merge_params) == sizeof(fmha_merge_params));
+  static_assert(sizeof(fmha::quantize_params) == sizeof(fmha_quantize_params));
   static_assert(sizeof(fmha::kernel_info) == sizeof(fmha_kernel_info));
   static_assert(sizeof(fmha::tensor) == sizeof(fmha_tensor) && sizeof(fmha::lse) == sizeof(fmha_lse));
   static_assert(std::is_trivially_copyable_v<fmha::fwd_params> && std::is_trivially_copyable_v<fmha::tensor>);
@@ -194,6 +195,29 @@ TEST_CASE("merge") {
   CHECK(fmha::merge_prepare(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
   CHECK(fmha::merge_kernel(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
   CHECK(fmha::merge(std::nothrow, p, nullptr).error().message == "parts = 0: expected 1 or more");
+}
+
+TEST_CASE("quantize") {
+  fmha::quantize_params p;
+  CHECK(fmha::quantize_supported(std::nothrow, p).error().message ==
+        "dtype = 0: expected FMHA_FP16 (1), FMHA_BF16 (2), FMHA_FP32 (3), FMHA_FP8_E4M3_FNUZ (4) or "
+        "FMHA_FP8_E4M3_FN (5)");
+  p.dtype = p.out_dtype = FMHA_FP16;
+  p.batch = p.seqlen = p.nhead = 2;
+  p.hdim = 64;
+  p.hadamard = 1;
+  p.x = p.out = fmha::tensor::bshd(nullptr, 2, 2, 64);
+  const fmha::result<std::vector<fmha::extent>> found = fmha::quantize_extents(std::nothrow, p);
+  REQUIRE(found);
+  REQUIRE(found->size() == 2);
+  CHECK((*found)[1].bytes == 512 * 2);
+  CHECK((*found)[1].written == 1);
+  p.hadamard = 0;
+  CHECK(fmha::quantize_prepare(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::quantize_kernel(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::quantize_workspace_bytes(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::quantize(std::nothrow, p, nullptr).error().message ==
+        "hadamard = 0: expected 1 with out_dtype = dtype, or there is nothing to do");
 }
 
 #ifdef __cpp_exceptions

@@ -130,8 +130,8 @@ void test_devices(Family family, Series& series) {
 
 TEST_CASE("a random series of each family") {
   Series series;
-  for (const Family family :
-       {Family::kFwd, Family::kVarlen, Family::kBwd, Family::kDecode, Family::kAppend, Family::kMerge}) {
+  for (const Family family : {Family::kFwd, Family::kVarlen, Family::kBwd, Family::kDecode, Family::kAppend,
+                              Family::kMerge, Family::kQuantize}) {
     test_series(family, series);
     test_devices(family, series);
   }
@@ -139,12 +139,13 @@ TEST_CASE("a random series of each family") {
 
 TEST_CASE("questions of a remembered call") {
   Series series;
-  test_questions(Family::kFwd, series, 5);     // q, k, v, o and lse
-  test_questions(Family::kVarlen, series, 6);  // and one array of lengths, of queries and of keys
-  test_questions(Family::kBwd, series, 10);    // and dout, dq, dk, dv and the workspace
-  test_questions(Family::kDecode, series, 7);  // q, o, lse, seqused_k, k, v and block_table
-  test_questions(Family::kAppend, series, 6);  // k, v, seqused_k, block_table, k and v of the cache
-  test_questions(Family::kMerge, series, 4);   // o_parts, lse_parts, o and lse
+  test_questions(Family::kFwd, series, 5);       // q, k, v, o and lse
+  test_questions(Family::kVarlen, series, 6);    // and one array of lengths, of queries and of keys
+  test_questions(Family::kBwd, series, 10);      // and dout, dq, dk, dv and the workspace
+  test_questions(Family::kDecode, series, 7);    // q, o, lse, seqused_k, k, v and block_table
+  test_questions(Family::kAppend, series, 6);    // k, v, seqused_k, block_table, k and v of the cache
+  test_questions(Family::kMerge, series, 4);     // o_parts, lse_parts, o and lse
+  test_questions(Family::kQuantize, series, 4);  // x, out, descale and the workspace
 }
 
 }  // namespace

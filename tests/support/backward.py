@@ -148,6 +148,8 @@ class Backward:
         for b, slot, rows, keys in case.sequences():
             at = slice(slot, slot + 1)
             m, n = rows.stop - rows.start, keys.stop - keys.start
+            if m == n == 0:
+                continue
             slopes = kept = bias = None
             if case.alibi:
                 slopes = case.slopes()[b : b + 1] if case.alibi == 2 else case.slopes()

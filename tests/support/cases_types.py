@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -58,11 +59,11 @@ class Varlen:
     slack_q: tuple[int, ...] | None = None
     slack_k: tuple[int, ...] | None = None
 
-    @property
+    @cached_property
     def cu_q(self) -> tuple[int, ...]:
         return _starts(self.lengths_q, self.slack_q)
 
-    @property
+    @cached_property
     def cu_k(self) -> tuple[int, ...]:
         return _starts(self.lengths_k, self.slack_k)
 

@@ -85,6 +85,15 @@ struct Places<fmha_merge_params> {
   static bool extra(const P& /*params*/) { return false; }
 };
 
+template <>
+struct Places<fmha_quantize_params> {
+  using P = fmha_quantize_params;
+  static constexpr size_t kAddresses[] = {offsetof(P, x.data), offsetof(P, out.data),
+                                          offsetof(P, descale.data), offsetof(P, workspace)};
+  static constexpr size_t kIdle[] = {offsetof(P, workspace_bytes)};
+  static bool extra(const P& /*params*/) { return false; }
+};
+
 // Compares sixteen bytes at a time, as every x86-64 can.
 template <typename Struct>
 bool are_alike(const Struct& a, const Struct& b) {

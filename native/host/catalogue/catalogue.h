@@ -14,6 +14,7 @@
 #include "catalogue/fwd.h"
 #include "catalogue/kv_append.h"
 #include "catalogue/merge.h"
+#include "catalogue/quantize.h"
 
 namespace fmha {
 
@@ -47,6 +48,7 @@ struct Kernel {
     DecodeRow decode;       // Family::kDecode
     KvAppendRow kv_append;  // Family::kKvAppend
     MergeRow merge;         // Family::kMerge
+    QuantizeRow quantize;   // Family::kQuantize
   };
 };
 

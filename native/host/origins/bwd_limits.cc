@@ -7,7 +7,7 @@
 
 #include "origins/fwd_numbers.h"
 #include "origins/limits.h"
-#include "plan/plan.h"
+#include "plan/grid.h"
 
 namespace fmha::origins {
 namespace {
@@ -18,8 +18,10 @@ bool o_type_fits(const FwdProblem& f, Refusal& why) {
                      dtype_name(f.o_dtype), dtype_name(f.dtype));
 }
 
+constexpr int64_t kMostWorkItems = 512;  // of a workgroup, of any backward kernel
+
 bool dims_fit(const FwdProblem& f, Refusal& why) {
-  return dim_fits("fwd->batch", f.batch, kMaxGridYZ, why) &&
+  return dim_fits("fwd->batch", f.batch, most_batches(kMostWorkItems), why) &&
          dim_fits("fwd->seqlen_q", f.seqlen_q, kMaxSeqlen, why) &&
          dim_fits("fwd->seqlen_k", f.seqlen_k, kMaxSeqlen, why) &&
          dim_fits("fwd->nhead_q", f.nhead_q, kMaxGridYZ, why) &&

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "origins/fwd_numbers.h"
+#include "plan/plan.h"
 
 namespace fmha::origins {
 namespace {
@@ -52,6 +53,15 @@ bool address_fits(const View& v, Refusal& why) {
 bool dim_fits(const char* name, int64_t value, int64_t most, Refusal& why) {
   if (value <= most) return true;
   return why.because(FMHA_UNSUPPORTED, "%s = %" PRId64 ": kernels take at most %" PRId64, name, value, most);
+}
+
+bool batch_fits_z(const char* name, int64_t batch, Refusal& why) {
+  if (batch <= kMaxGridYZ) return true;
+  return why.because(FMHA_UNSUPPORTED,
+                     "%s = %" PRId64
+                     ": Composable Kernel's and AITER's kernels, which this takes, have at "
+                     "most %" PRId64 "; split the batch",
+                     name, batch, kMaxGridYZ);
 }
 
 // A product that wraps around keeps its lower bits.

@@ -31,6 +31,9 @@ inline int64_t kernel_stride(const View& v, Dimension i) {
 
 bool dim_fits(const char* name, int64_t value, int64_t most, Refusal& why);
 
+// The limit of kernels that others wrote, whose grid has the batch in z.
+bool batch_fits_z(const char* name, int64_t batch, Refusal& why);
+
 // `align_bytes` is a power of two.
 bool strides_fit(const View& view, int64_t align_bytes, Refusal& why);
 

@@ -8,6 +8,7 @@
 #include "args/bwd.h"
 #include "divide.h"
 #include "error.h"
+#include "plan/grid.h"
 
 namespace fmha::bwd_parts {
 namespace {
@@ -19,13 +20,13 @@ constexpr int64_t kVector = 8;
 // of what per_block counts.
 Grid grid_of(const Kernel& kernel, const View& v, int64_t rows, int64_t row_work, int64_t batch) {
   const int64_t per_block = kernel.bwd_parts.per_block;
-  const int64_t most = kMaxWorkItemsX / kernel.block_size;
+  const int64_t most = most_tiles(batch, kernel.block_size);
   const int64_t blocks = ceil_div(rows * row_work, per_block);
   if (blocks > most) {
     raise(FMHA_UNSUPPORTED, "%s of %" PRId64 " rows: one launch does at most %" PRId64, v.name, rows,
           most * per_block / row_work);
   }
-  return {static_cast<uint32_t>(blocks), static_cast<uint32_t>(v.size[kHead]), static_cast<uint32_t>(batch)};
+  return grid_of_tiles(blocks, v.size[kHead], batch);
 }
 
 }  // namespace
@@ -48,6 +49,8 @@ void add_dot(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, P
       .total_k = static_cast<int32_t>(p.fwd.total_k),
       .hdim_v = static_cast<int32_t>(p.fwd.hdim_v),
       .p_keep = p.fwd.dropout.p_keep(),
+      .turned = grid_is_turned(p.fwd.batch) ? 1 : 0,
+      .reserved = 0,
   };
 }
 
@@ -63,7 +66,7 @@ void add_sum(const Kernel& kernel, const View& out, const Parts& parts, bool acc
       .parts_count = parts.count,
       .hdim = static_cast<int32_t>(out.row),
       .beta = accumulate ? 1.0F : 0.0F,
-      .reserved = 0,
+      .turned = grid_is_turned(out.size[kBatch]) ? 1 : 0,
   };
 }
 
@@ -79,6 +82,7 @@ BwdBiasParams* add_bias(const Kernel& kernel, const View& out, bool accumulate, 
   args->columns = static_cast<int32_t>(out.row);
   args->row_blocks = static_cast<int32_t>(row_blocks);
   args->beta = accumulate ? 1.0F : 0.0F;
+  args->turned = grid_is_turned(out.size[kBatch]) ? 1 : 0;
   return args;
 }
 

@@ -12,6 +12,7 @@
 #include "origins/dropout.h"
 #include "origins/limits.h"
 #include "origins/parts.h"
+#include "plan/grid.h"
 
 namespace fmha::two_sided {
 namespace {
@@ -59,7 +60,7 @@ Tiles tiles_of(const Kernel& kernel, const BwdProblem& p) {
 
 // The grid for so many heads and batches.
 Grid grid_of(const Kernel& kernel, const FwdProblem& f, const Tiles& tiles, int64_t nhead, int64_t batch) {
-  const int64_t most = kMaxWorkItemsX / kernel.block_size;
+  const int64_t most = most_tiles(batch, kernel.block_size);
   if (tiles.all() > most) {
     raise(FMHA_UNSUPPORTED,
           "fwd->seqlen_q = %" PRId64 ", fwd->seqlen_k = %" PRId64 "%s: %" PRId64
@@ -67,7 +68,7 @@ Grid grid_of(const Kernel& kernel, const FwdProblem& f, const Tiles& tiles, int6
           f.seqlen_q, f.seqlen_k, tiles.bias_keys > 0 ? " with dbias" : "", tiles.all(), kernel.bwd.tile_m,
           kernel.bwd.tile_n, most);
   }
-  return {static_cast<uint32_t>(tiles.all()), static_cast<uint32_t>(nhead), static_cast<uint32_t>(batch)};
+  return grid_of_tiles(tiles.all(), nhead, batch);
 }
 
 bool softcap_fits(const FwdProblem& f, Refusal& why) {
@@ -112,6 +113,7 @@ void set_problem(const BwdProblem& p, const BwdWorkspace& w, BwdFp32Params& args
   args.window_right = side(f.mask.right);
   args.accumulate = p.accumulate ? 1 : 0;
   args.float_gradients = p.grad_dtype == DType::kFp32 ? 1 : 0;
+  args.turned = grid_is_turned(f.batch) ? 1 : 0;
 }
 
 void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
@@ -143,6 +145,7 @@ void add_bias_zeros(const Kernel& kernel, const BwdProblem& p, Plan& plan) {
   args->dbias_row_tiles = static_cast<int32_t>(rows);
   args->dbias_sums = BwdFp32Params::kNothing;
   args->float_gradients = p.grad_dtype == DType::kFp32 ? 1 : 0;
+  args->turned = grid_is_turned(v.size[kBatch]) ? 1 : 0;
 }
 
 }  // namespace fmha::two_sided

@@ -123,7 +123,7 @@ class FwdFamily {
   }
 
   bool fits_grid(const Kernel& k) const {
-    return p_.batch <= kMaxGridYZ && p_.nhead_q * k.block_size <= kMaxWorkItemsX && fits_tiles(k);
+    return p_.nhead_q * k.block_size <= kMaxWorkItemsX && fits_tiles(k);
   }
 
   // A tile has a row at least: most problems need no division.

@@ -94,10 +94,6 @@ int64_t best_limit(const FwdProblem& p, const FwdOffers& offers, Arch arch, Limi
 }
 
 [[noreturn]] void raise_for_grid(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
-  if (p.batch > kMaxGridYZ) {
-    raise(FMHA_UNSUPPORTED, "batch = %" PRId64 ": one launch does at most %" PRId64 "; split the batch",
-          p.batch, kMaxGridYZ);
-  }
   const int64_t rows = best_limit(p, offers, arch, [&](const Kernel& k) {
     return kMaxGridYZ / ceil_div(p.hdim_v, k.fwd.tile_nv) * k.fwd.tile_m;
   });
@@ -111,15 +107,16 @@ int64_t best_limit(const FwdProblem& p, const FwdOffers& offers, Arch arch, Limi
   raise(FMHA_UNSUPPORTED, "nhead_q = %" PRId64 ": one launch does at most %" PRId64, p.nhead_q, heads);
 }
 
-// How far a kernel is from doing a problem: first in how many ways, then in its head dims. One whose head
-// dims hold the problem's counts as nearer, since columns of zeros make the tensors fit.
+// How far a kernel is from doing a problem: first in how many ways, a limit being half of one, then in its
+// head dims. One whose head dims hold the problem's counts as nearer, since columns of zeros make the tensors
+// fit.
 int64_t distance(const Kernel& k, const FwdProblem& p, const FwdOffers& offers) {
   const uint32_t unmet = unmet_needs(k, p, offers);
   const int64_t dims = std::llabs(k.fwd.hdim_q - p.hdim_q) + std::llabs(k.fwd.hdim_v - p.hdim_v);
   const bool holds_dims = k.fwd.hdim_q >= p.hdim_q && k.fwd.hdim_v >= p.hdim_v;
   // If two are as near, the one that takes more head dims says more.
-  return (int64_t{std::popcount(unmet)} << 40) + (holds_dims ? 0 : int64_t{1} << 34) + 2 * dims +
-         (k.fwd.hdim_step == 0 ? 1 : 0);
+  const int64_t ways = 2 * std::popcount(unmet) - ((unmet & bit(Need::kLimits)) != 0 ? 1 : 0);
+  return (ways << 40) + (holds_dims ? 0 : int64_t{1} << 34) + 2 * dims + (k.fwd.hdim_step == 0 ? 1 : 0);
 }
 
 }  // namespace

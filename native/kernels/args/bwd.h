@@ -24,7 +24,7 @@ struct BwdStrides {
   int64_t row;
 };
 
-// D of every row in use. Grid: (row blocks of a sequence, nhead_q, batch).
+// D of every row in use. Grid: (row blocks of a sequence, nhead_q, batch), see common/grid.h.
 struct BwdDotParams {
   const void* o;
   const void* dout;
@@ -41,6 +41,8 @@ struct BwdDotParams {
   int32_t total_k;
   int32_t hdim_v;  // a multiple of 8
   float p_keep;    // 1 without dropout
+  int32_t turned;  // the grid, see common/grid.h
+  int32_t reserved;
 };
 
 // A workgroup does the key tile x + round * gridDim.x of a sequence, for one query head. Grid: (key tiles of
@@ -112,7 +114,7 @@ struct BwdSumParams {
   int32_t parts_count;
   int32_t hdim;  // a multiple of 8
   float beta;    // 0: out is not read
-  int32_t reserved;
+  int32_t turned;
 };
 
 // As BwdSumParams, for the gradient of a bias. An element is the sum over as many batches, heads and rows of
@@ -128,6 +130,8 @@ struct BwdBiasParams {
   int32_t columns;
   int32_t row_blocks;  // blocks of a row
   float beta;          // 0: out is not read
+  int32_t turned;
+  int32_t reserved;
 };
 
 }  // namespace fmha

@@ -66,6 +66,7 @@ struct BwdFp32Params {
   int32_t alibi_stride_batch;
   int32_t accumulate;
   int32_t float_gradients;  // of a kernel of 16 bits: dq, dk and dv are float32
+  int32_t turned;           // the grid, see common/grid.h; not read by kernels of args/bwd_pingpong.h
 
   static constexpr int32_t kSequences = 1;
   static constexpr int32_t kHeads = 2;

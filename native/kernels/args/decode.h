@@ -30,8 +30,8 @@ struct ScaleStrides {
 
 // A workgroup does tile_m rows of a key head of a sequence, over one split of its keys; a row is a (token,
 // query head of the key head's group), token by token. Grid: (row tiles * splits, nhead_k, batch), splits
-// inner. The numbers in arrays of the device are brought into the bounds that are here: lengths, rows of q,
-// pages.
+// inner; see common/grid.h. The numbers in arrays of the device are brought into the bounds that are here:
+// lengths, rows of q, pages.
 struct DecodeParams {
   const void* q;
   const void* k;
@@ -79,6 +79,8 @@ struct DecodeParams {
   float scale;             // softmax_scale
   float softcap;           // 0: none
   float lse_unit;          // the LSE of base 2 is multiplied with it
+  int32_t turned;          // the grid
+  int32_t reserved;
 };
 
 }  // namespace fmha

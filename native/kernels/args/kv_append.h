@@ -25,9 +25,9 @@ struct AppendScaleStrides {
   int64_t nhead;
 };
 
-// Grid: (blocks of a sequence's rows, 1, batch). A row is a (token, head), head by head q's, the keys', the
-// values'; what is left out has no heads. `lanes` lanes of a wave do a row. Numbers in device arrays are
-// compared with the sizes here: a token that is in none of them is left out.
+// Grid: (blocks of a sequence's rows, 1, batch), see common/grid.h. A row is a (token, head), head by head
+// q's, the keys', the values'; what is left out has no heads. `lanes` lanes of a wave do a row. Numbers in
+// device arrays are compared with the sizes here: a token that is in none of them is left out.
 struct KvAppendParams {
   const void* q;
   void* q_out;
@@ -77,7 +77,7 @@ struct KvAppendParams {
   int32_t lanes_shift;  // log2 of the lanes of a row, at most 6
   int32_t k_vector;     // of a vectorised cache: dims of a key that lie together; else 0
   int32_t v_vector;     // and tokens of a value's dim
-  int32_t reserved;
+  int32_t turned;       // the grid
 };
 
 }  // namespace fmha

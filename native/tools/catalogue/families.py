@@ -10,6 +10,7 @@ from family_decode import Decode
 from family_fwd import Forward
 from family_kv_append import KvAppend
 from family_merge import Merge
+from family_quantize import Quantize
 from origins.aiter_bwd import AiterBwd
 from origins.aiter_fwd import AiterFwd
 from origins.ck_bwd import CkBwd
@@ -20,6 +21,7 @@ from origins.hip_decode import HipDecode
 from origins.hip_fwd import HipFwd
 from origins.hip_kv_append import HipKvAppend
 from origins.hip_merge import HipMerge
+from origins.hip_quantize import HipQuantize
 from origins.wmma import WmmaBwd, WmmaFwd
 
 _ALL: tuple[Family, ...] = (
@@ -29,5 +31,6 @@ _ALL: tuple[Family, ...] = (
     Decode({"hip": HipDecode()}),
     KvAppend({"hip": HipKvAppend()}),
     Merge({"hip": HipMerge()}),
+    Quantize({"hip": HipQuantize()}),
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}

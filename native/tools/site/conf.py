@@ -75,8 +75,8 @@ def note_sources(app: Sphinx, doctree: nodes.document) -> None:
 
 def _sources(app: Sphinx) -> set[str]:
     if not hasattr(app.env, "pyfa_rocm_sources"):
-        app.env.pyfa_rocm_sources = set()  # type: ignore[attr-defined]
-    found: set[str] = app.env.pyfa_rocm_sources  # type: ignore[attr-defined]
+        app.env.pyfa_rocm_sources = set()
+    found: set[str] = app.env.pyfa_rocm_sources
     return found
 
 
@@ -85,7 +85,7 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     for path in sorted(_sources(app)):
         text = (ROOT / path).read_text(encoding="utf-8")
         lexer = LEXERS.get(Path(path).suffix, "text")
-        shown = app.builder.highlighter.highlight_block(text, lexer)  # type: ignore[attr-defined]
+        shown = app.builder.highlighter.highlight_block(text, lexer)
         whom = "<p>This page is for those who followed a link: it shows a file of the repository.</p>"
         code = f'<div class="highlight-{lexer} notranslate">{shown}</div>'
         body = f"<section class='source'><h1>{path}</h1>\n{whom}{code}</section>"

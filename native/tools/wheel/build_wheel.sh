@@ -19,13 +19,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-# The tools that build the wheel are pinned by hash, so that the build does not fetch them into an environment of its own.
-locked=$root/native/tools/fetch/wheel-requirements.txt venv=$root/build/wheel-venv
-cmp -s "$locked" "$venv/.requirements" || {
-  python3 -m venv --clear "$venv"
-  "$venv/bin/python" -m pip install --disable-pip-version-check -q --require-hashes --only-binary=:all: -r "$locked"
-  cp "$locked" "$venv/.requirements"
-}
+source "$root/native/tools/wheel/wheel_venv.sh"
 # The folder that the wheel is built from is thrown away; what was downloaded for an earlier build is not.
 define=(-Ccmake.define.FMHA_TOOLCHAIN_DIR="$root/build/toolchain")
 # Seen from the build's folder all paths are those of the last wheel: what was compiled for it is found in the cache.
@@ -35,7 +29,7 @@ mkdir -p "$out"
 rm -f "$out"/pyfa_rocm-*.whl "$out"/pyfa_rocm-*.tar.gz
 PATH=$venv/bin:$PATH "$venv/bin/python" -m build --no-isolation "${define[@]}" --outdir "$out" "$root"
 
-wheel=$(echo "$out"/pyfa_rocm-*.whl)
+wheel=$(echo "$out"/pyfa_rocm-*linux*.whl)
 said=$("$venv/bin/auditwheel" show "$wheel")
 tag=$(grep -o 'manylinux_[0-9_]*x86_64' <<<"${wheel##*/}")
 # auditwheel names the oldest glibc that would do; the name may promise less.

@@ -57,7 +57,7 @@ def write_variant(wheel: zipfile.ZipFile, folder: Path, backend: str, twin: Path
     text = wheel.read(metadata).decode()
     (version,) = re.findall(r"^Version: (\S+)$", text, re.M)
     licence = re.findall(r"^License-Expression: (.+)$", text, re.M)
-    needs = re.findall(r"^Requires-Dist: ([\w-]+)[^;]*$", text, re.M)
+    needs = re.findall(r"^Requires-Dist: ([\w-]+)(?!.*\bextra\b).*$", text, re.M)
     for name in names:
         # Licences of others have to come along.
         if not name.startswith("pyfa_rocm/") and ".dist-info/licenses/" not in name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyfa_rocm.oracle.forced import attention, caches
+from pyfa_rocm.oracle.forced import attention, caches, quantize
 from pyfa_rocm.oracle.forced.outcome import NotOfferedError, Outcome, Row, Sizes
 
 __all__ = ["FAMILIES", "NotOfferedError", "Outcome", "Row", "Sizes", "run"]
@@ -18,6 +18,7 @@ FAMILIES: dict[str, Callable[[Row, int, Sizes], Outcome]] = {
     "decode": caches.decode,
     "kv_append": caches.append,
     "merge": caches.merge,
+    "quantize": quantize.quantize,
 }
 
 

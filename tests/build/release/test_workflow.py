@@ -45,7 +45,7 @@ def test_every_command_exists() -> None:
             assert (ROOT / program).stat().st_mode & 0o100, command
         else:
             assert program in KNOWN, command
-    assert {"make", "native/tools/wheel/build_wheel.sh", "native/tools/wheel/sbom.sh", "gh"} <= ran
+    assert {"make", "native/tools/wheel/build_windows.sh", "native/tools/wheel/sbom.sh", "gh"} <= ran
 
 
 def test_only_a_tag_may_write() -> None:

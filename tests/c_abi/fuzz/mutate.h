@@ -25,6 +25,7 @@ std::span<const Field> fields_of(const fmha_cache& cache);
 std::span<const Field> fields_of(const fmha_decode_params& params);
 std::span<const Field> fields_of(const fmha_kv_append_params& params);
 std::span<const Field> fields_of(const fmha_merge_params& params);
+std::span<const Field> fields_of(const fmha_quantize_params& params);
 
 // Sets one of these fields of a struct to something a caller might get wrong, or to anything at all.
 void mutate(Bytes& bytes, const Device& device, std::span<const Field> fields, void* params);

@@ -194,6 +194,7 @@ template std::vector<uint8_t> make_raw(Bytes&, fmha_cache&, int&);
 template std::vector<uint8_t> make_raw(Bytes&, fmha_decode_params&, int&);
 template std::vector<uint8_t> make_raw(Bytes&, fmha_kv_append_params&, int&);
 template std::vector<uint8_t> make_raw(Bytes&, fmha_merge_params&, int&);
+template std::vector<uint8_t> make_raw(Bytes&, fmha_quantize_params&, int&);
 
 void print(const Case& c) {
   std::fprintf(stderr, "struct_size = %" PRIu32 "\n", c.params.struct_size);

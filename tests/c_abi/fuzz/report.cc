@@ -21,7 +21,8 @@ bool names_a_field(const char* message) {
       "fwd =",         "dout",      "dq",          "dk",       "dv",           "accumulate",
       "deterministic", "workspace", "cache",       "parts",    "positions",    "rotary",
       "slots",         "splits",    "leftpad",     "sinks",    "q_out",        "flags",
-      "q is",          "total =",
+      "q is",          "total =",   "x.",          "x is",     "out.",         "out is",
+      "out_dtype",     "hadamard",  "scale_unit",  "given",    "heads_per",    "block_tok",
   };
   for (const char* name : kNames) {
     if (std::strstr(message, name) != nullptr) return true;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Fuzzes the C entries of each family with libFuzzer, ASan and UBSan, on the software device with its checks on:
-# run.sh [MINUTES] [fwd|bwd|decode|append|merge], 10 by default for each, and all of them. Kernels and software
+# run.sh [MINUTES] [fwd|bwd|decode|append|merge|quantize], 10 by default for each, and all of them. Kernels and software
 # device are those of the release build ($RELEASE, by default build/release: run `make build` first). Exits with 1 if
 # something was found; the input that shows it is then in build/fuzz/findings_PASS, and
 # `build/fuzz/tests/c_abi/fuzz_PASS FILE` repeats it.
@@ -9,7 +9,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 minutes=${1:-10}
-passes=${2:-fwd bwd decode append merge}
+passes=${2:-fwd bwd decode append merge quantize}
 release=$(realpath -m "${RELEASE:-$root/build/release}")
 build=${FUZZ_BUILD:-$root/build/fuzz}
 llvm=19
@@ -18,7 +18,7 @@ emulator=$release/emulator/libamdhip64.so.6
 die() { echo "fuzz: $*" >&2; exit 2; }
 [[ $minutes =~ ^[0-9]+$ ]] && [ "$minutes" -gt 0 ] || die "MINUTES: got '$minutes', expected a whole number above 0"
 for pass in $passes; do
-  [[ $pass =~ ^(fwd|bwd|decode|append|merge)$ ]] || die "PASS: got '$pass', expected fwd, bwd, decode, append or merge"
+  [[ $pass =~ ^(fwd|bwd|decode|append|merge|quantize)$ ]] || die "PASS: got '$pass', expected fwd, bwd, decode, append, merge or quantize"
 done
 [ -e "$emulator" ] || die "no $emulator: run \`make build\` first, or set RELEASE to a build folder"
 command -v "clang++-$llvm" >/dev/null || die "no clang++-$llvm: run \`make toolchain\` first"

@@ -11,7 +11,7 @@
 #include "fmha_rocm.h"
 #include "params.h"
 
-enum class Family { kFwd, kVarlen, kBwd, kDecode, kAppend, kMerge };
+enum class Family { kFwd, kVarlen, kBwd, kDecode, kAppend, kMerge, kQuantize };
 
 // A call of one of the families: the others' structs are not looked at.
 struct AnyCall {
@@ -22,6 +22,7 @@ struct AnyCall {
   fmha_decode_params decode;
   fmha_kv_append_params append;
   fmha_merge_params merge;
+  fmha_quantize_params quantize;
 
   fmha_status run() {
     bwd.fwd = decode.fwd = &fwd;
@@ -38,12 +39,14 @@ struct AnyCall {
         return fmha_kv_append(&append, nullptr);
       case Family::kMerge:
         return fmha_merge(&merge, nullptr);
+      case Family::kQuantize:
+        return fmha_quantize(&quantize, nullptr);
     }
     return FMHA_INTERNAL;
   }
 
   void skip_memory_check() {
-    fwd.flags = bwd.flags = decode.flags = append.flags = merge.flags = FMHA_NO_MEMORY_CHECK;
+    fwd.flags = bwd.flags = decode.flags = append.flags = merge.flags = quantize.flags = FMHA_NO_MEMORY_CHECK;
   }
 };
 
@@ -74,6 +77,8 @@ class Series {
     one_array_ = below(2) == 0, in_place_ = below(2) == 0;
     c.decode.num_splits = below(3), c.bwd.deterministic = below(2);
     c.merge.accumulate = c.bwd.accumulate = below(4) == 0 ? 1 : 0;
+    c.quantize.given = below(4) == 0 ? 1 : 0, c.quantize.hadamard = below(2);
+    if (below(3) == 0) c.quantize.scale_unit = FMHA_SCALE_BLOCK, c.quantize.block_tokens = 16 << below(4);
     set_rotary(c);
     return c;
   }
@@ -102,6 +107,7 @@ class Series {
     place_append(c);
     place(c.merge.o_parts.data), place(c.merge.lse_parts.data), place(c.merge.o.data);
     place_if(has_used_ || c.merge.accumulate != 0 || !is_random_, c.merge.lse.data);
+    place_quantize(c.quantize);
   }
 
  private:
@@ -141,6 +147,12 @@ class Series {
     c.merge.o_parts = {nullptr, batch * seqlen_q * 2 * hdim, c.fwd.o.stride_batch, c.fwd.o.stride_seqlen,
                        c.fwd.o.stride_head};
     c.merge.lse_parts = {nullptr, batch * seqlen_q * 2, c.fwd.lse.stride_batch, c.fwd.lse.stride_head};
+    c.quantize.struct_size = sizeof c.quantize;
+    c.quantize.dtype = dtype, c.quantize.out_dtype = FMHA_FP8_E4M3_FNUZ;
+    c.quantize.scale_unit = FMHA_SCALE_HEAD;
+    c.quantize.batch = batch, c.quantize.seqlen = seqlen_q, c.quantize.nhead = 2, c.quantize.hdim = hdim;
+    c.quantize.x = c.quantize.out = c.fwd.q;
+    c.quantize.descale = {nullptr, 2 * 2048, 2048, 1};
     if (family == Family::kVarlen) c.fwd.total_q = batch * seqlen_q, c.fwd.total_k = batch * seqlen_k;
     if (family == Family::kVarlen) c.fwd.lse.stride_head = c.fwd.total_q;
     return c;
@@ -204,6 +216,11 @@ class Series {
     place_if(has_sinks_, c.decode.sinks), place_if(has_used_, c.decode.leftpad_k);
     place(c.decode.workspace);
     c.decode.workspace_bytes = kBytes;
+  }
+
+  void place_quantize(fmha_quantize_params& p) {
+    place(p.x.data), place(p.out.data), place(p.descale.data), place(p.workspace);
+    p.workspace_bytes = kBytes;
   }
 
   void place_append(AnyCall& c) {

@@ -22,7 +22,7 @@ _RUNTIME = {p.stem for p in _EMULATOR.glob("hip/test_*.py")} - {"test_hip_api"}
 # minutes, so these have one each.
 _LONG = {"test_fuzz", "test_format"}
 _FILES_OF_A_RUN = 6
-_ATTENTION = ["forward", "backward", "strict", "capture"]
+_ATTENTION = ["forward", "backward", "many_batches", "strict", "capture"]
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
 

@@ -18,6 +18,8 @@ SUITES = (
     ("test_garbage.py",),
     ("test_garbage_packed.py",),
     ("test_merge.py",),
+    ("test_many_batches.py",),
+    ("test_quantize.py",),
     ("test_kv_append.py",),
     ("test_decode.py",),
     ("test_decode_caches.py",),

@@ -152,7 +152,7 @@ def test_only_queries_need_no_cache() -> None:
         ({"rotary": None}, InvalidArgumentError, "rotary.cos = NULL: expected a device pointer with q"),
         ({"q": None}, InvalidArgumentError, "expected NULL without q"),
         ({"seqlen": 1000}, InvalidArgumentError, "seqlen = 1000: expected at most cache->max_pages"),
-        ({"batch": 70000}, UnsupportedError, "batch = 70000: append kernels take at most 65535"),
+        ({"batch": 1 << 24}, UnsupportedError, "batch = 16777216: append kernels take at most 16777215"),
         ({"kernel": 2}, UnsupportedError, "kernel = 2: expected 0"),
     ],
     ids=str,

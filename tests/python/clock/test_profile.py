@@ -270,7 +270,7 @@ def test_tiles_by_turns(causal: bool) -> None:
     assert launch.counted.memory.load_bytes == rows_bytes + 2 * tiles * tile_bytes
     through_lds = 2 * rows_bytes * (this_arch() == "gfx950")  # Q and O
     assert launch.counted.lds.read_bytes == 4 * 2 * tiles * tile_bytes + through_lds
-    # Of K one more tile is stored, which has no rows.
+    # One more tile of K is stored, which has no rows.
     written = (2 * tiles + launch.counted.workgroups) * tile_bytes
     assert launch.counted.lds.write_bytes == written + through_lds
     assert launch.modelled.lds_conflict_cycles == 0

@@ -12,7 +12,7 @@ from cases import Bias, Case, Dropout, Layout, Varlen, forced, run_raw
 from inner import python_tests, run_as
 
 # That have tests of the mark every_kernel
-FILES = ("every_kernel", "backward", "decode", "decode_caches", "merge", "kv_append")
+FILES = ("every_kernel", "backward", "decode", "decode_caches", "merge", "kv_append", "quantize")
 GAPS = Layout((0, 1, 2), (1, 2, 1, 16), 64)
 
 

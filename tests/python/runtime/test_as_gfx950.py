@@ -14,6 +14,7 @@ SUITES = (
     ("test_dtypes.py", "-k", "fp8"),
     ("test_garbage_packed.py",),
     ("test_kv_append.py",),
+    ("test_quantize.py",),
     ("test_decode_caches.py",),
 )
 

@@ -81,8 +81,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         p.flash_attn_func, p.flash_attn_varlen_func, p.flash_attn_qkvpacked_func, p.flash_attn_bwd,
-        p.flash_attn_kv_append, p.flash_attn_with_kvcache, p.flash_attn_merge, p.DeviceArray.empty, p.Stream,
-        p.synchronize, p.use_device,
+        p.flash_attn_kv_append, p.flash_attn_with_kvcache, p.flash_attn_merge, p.flash_attn_quantize,
+        p.DeviceArray.empty, p.Stream, p.synchronize, p.use_device,
     )
 }  # fmt: skip
 
@@ -109,6 +109,7 @@ def _good(function: str) -> dict[str, Any]:
         "flash_attn_kv_append": {**cache, "k": new, "v": new},
         "flash_attn_with_kvcache": {**cache, "q": new, "cache_seqlens": 3},
         "flash_attn_merge": parts,
+        "flash_attn_quantize": {"x": x},
         "empty": {"shape": (2, 2), "dtype": "float16"},
         "use_device": {"index": 0},
     }
@@ -148,6 +149,7 @@ def _cache() -> p.Cache:
 def _params() -> dict[str, Any]:
     x, new = _strided(_ones(1, 8, 2, 64)), _strided(_ones(1, 1, 2, 64))
     fwd = p.FwdParams("float16", 1, 8, 8, 2, 2, 64, 64, 0.1, x, x, x, _strided(_ones(1, 8, 2, 64)))
+    out = _strided(_ones(1, 8, 2, 64))
     parts = p.Parts(_ones(2, 1, 8, 1, 64, dtype=np.float32).data, 512, 512, 64, 64)
     lses = p.LseParts(_ones(2, 1, 1, 8, dtype=np.float32).data, 8, 8, 8)
     return {
@@ -156,10 +158,11 @@ def _params() -> dict[str, Any]:
         "decode": p.DecodeParams(replace(fwd, seqlen_q=1, seqlen_k=16), _cache()),
         "kv_append": p.KvAppendParams("float16", 1, 1, 2, 64, 64, cache=_cache(), k=new, v=new),
         "merge": p.MergeParams("float32", 2, 1, 8, 1, 64, parts, lses, _strided(_ones(1, 8, 1, 64))),
+        "quantize": p.QuantizeParams("float16", "float16", 1, 8, 2, 64, x, out, hadamard=True),
     }
 
 
-FAMILIES = ("fwd", "bwd", "decode", "kv_append", "merge")
+FAMILIES = ("fwd", "bwd", "decode", "kv_append", "merge", "quantize")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

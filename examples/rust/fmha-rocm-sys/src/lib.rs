@@ -247,6 +247,11 @@ pub type fmha_lse_base = i32;
 pub const FMHA_LSE_NATURAL: fmha_lse_base = 0;
 pub const FMHA_LSE_BASE2: fmha_lse_base = 1;
 
+pub type fmha_scale_unit = i32;
+pub const FMHA_SCALE_TENSOR: fmha_scale_unit = 1;
+pub const FMHA_SCALE_HEAD: fmha_scale_unit = 2;
+pub const FMHA_SCALE_BLOCK: fmha_scale_unit = 3;
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fmha_parts {
@@ -284,6 +289,40 @@ pub struct fmha_merge_params {
     pub lse: fmha_lse,
     pub accumulate: i32,
     pub kernel: i32,
+    pub flags: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_descale {
+    pub data: *mut f32,
+    pub stride_batch: i64,
+    pub stride_head: i64,
+    pub stride_block: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_quantize_params {
+    pub struct_size: u32,
+    pub dtype: fmha_dtype,
+    pub out_dtype: fmha_dtype,
+    pub scale_unit: fmha_scale_unit,
+    pub batch: i64,
+    pub seqlen: i64,
+    pub nhead: i64,
+    pub hdim: i64,
+    pub heads_per_scale: i64,
+    pub block_tokens: i64,
+    pub x: fmha_tensor,
+    pub out: fmha_tensor,
+    pub descale: fmha_descale,
+    pub given: i32,
+    pub hadamard: i32,
+    pub workspace: *mut c_void,
+    pub workspace_bytes: i64,
+    pub kernel: i32,
+    pub reserved: u32,
     pub flags: u64,
 }
 
@@ -345,6 +384,7 @@ zeroed_with_size!(fmha_cache);
 zeroed_with_size!(fmha_decode_params);
 zeroed_with_size!(fmha_kv_append_params);
 zeroed_with_size!(fmha_merge_params);
+zeroed_with_size!(fmha_quantize_params);
 zeroed_with_size!(fmha_kernel_info);
 
 extern "C" {
@@ -416,4 +456,21 @@ extern "C" {
     ) -> fmha_status;
     pub fn fmha_merge_prepare(params: *const fmha_merge_params) -> fmha_status;
     pub fn fmha_merge(params: *const fmha_merge_params, stream: *mut c_void) -> fmha_status;
+    pub fn fmha_quantize_supported(params: *const fmha_quantize_params) -> fmha_status;
+    pub fn fmha_quantize_kernel(
+        params: *const fmha_quantize_params,
+        info: *mut fmha_kernel_info,
+    ) -> fmha_status;
+    pub fn fmha_quantize_workspace_bytes(
+        params: *const fmha_quantize_params,
+        bytes: *mut i64,
+    ) -> fmha_status;
+    pub fn fmha_quantize_extents(
+        params: *const fmha_quantize_params,
+        extents: *mut fmha_extent,
+        capacity: i32,
+        count: *mut i32,
+    ) -> fmha_status;
+    pub fn fmha_quantize_prepare(params: *const fmha_quantize_params) -> fmha_status;
+    pub fn fmha_quantize(params: *const fmha_quantize_params, stream: *mut c_void) -> fmha_status;
 }

@@ -197,6 +197,29 @@ fn layouts() -> Vec<Layout> {
             kernel,
             flags
         }),
+        layout!(fmha_descale { data, stride_batch, stride_head, stride_block }),
+        layout!(fmha_quantize_params {
+            struct_size,
+            dtype,
+            out_dtype,
+            scale_unit,
+            batch,
+            seqlen,
+            nhead,
+            hdim,
+            heads_per_scale,
+            block_tokens,
+            x,
+            out,
+            descale,
+            given,
+            hadamard,
+            workspace,
+            workspace_bytes,
+            kernel,
+            reserved,
+            flags
+        }),
         layout!(fmha_kernel_info {
             struct_size,
             vgpr_count,
@@ -246,6 +269,9 @@ fn constants() -> BTreeMap<&'static str, i64> {
         FMHA_NO_MEMORY_CHECK,
         FMHA_LSE_NATURAL,
         FMHA_LSE_BASE2,
+        FMHA_SCALE_TENSOR,
+        FMHA_SCALE_HEAD,
+        FMHA_SCALE_BLOCK,
         FMHA_HIP_NONE,
         FMHA_HIP_ENVIRONMENT,
         FMHA_HIP_MAPPED,
@@ -402,7 +428,13 @@ fn functions_are_those_of_the_header() {
         fmha_merge_kernel,
         fmha_merge_extents,
         fmha_merge_prepare,
-        fmha_merge
+        fmha_merge,
+        fmha_quantize_supported,
+        fmha_quantize_kernel,
+        fmha_quantize_workspace_bytes,
+        fmha_quantize_extents,
+        fmha_quantize_prepare,
+        fmha_quantize
     ];
     let header = header();
     let declared: Vec<_> = header

@@ -71,8 +71,8 @@ bool lengths_fit(const FwdProblem& f, Refusal& why) {
 }  // namespace
 
 bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
-  return origins::bwd_is_countable(p, why) && gradients_fit(p, why) && lengths_fit(p.fwd, why) &&
-         lse_fits(p.fwd, why) && tensors_fit(p, why);
+  return origins::batch_fits_z("fwd->batch", p.fwd.batch, why) && origins::bwd_is_countable(p, why) &&
+         gradients_fit(p, why) && lengths_fit(p.fwd, why) && lse_fits(p.fwd, why) && tensors_fit(p, why);
 }
 
 }  // namespace fmha::aiter

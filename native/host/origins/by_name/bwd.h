@@ -36,7 +36,7 @@ inline bool bwd_takes(Origin origin, DType dtype) {
 inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal& why) {
   switch (origin) {
     case Origin::kCk:
-      return origins::bwd_within_limits(problem, why);
+      return ck::bwd_within_limits(problem, why);
     case Origin::kAiter:
       return aiter::bwd_within_limits(problem, why);
     case Origin::kHip:

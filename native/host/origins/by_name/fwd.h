@@ -23,7 +23,7 @@ namespace fmha {
 inline bool fwd_within_limits(Origin origin, const FwdProblem& problem, Refusal& why) {
   switch (origin) {
     case Origin::kCk:
-      return origins::fwd_within_limits(problem, why);
+      return ck::fwd_within_limits(problem, why);
     case Origin::kAiter:
       return aiter::fwd_within_limits(problem);
     case Origin::kHip:

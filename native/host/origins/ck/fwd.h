@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The host's side of CK's forward kernels (kernels/ck/fwd_kernel.h): what they take of a problem, and what
-// they are handed. Their limits are those of origins/limits.h.
+// they are handed. Their limits are those of origins/limits.h, and that of their grid.
 #pragma once
 
 #include "catalogue/catalogue.h"
@@ -12,6 +12,10 @@ namespace fmha::ck {
 
 inline bool fwd_is_usable(const Kernel& kernel) {
   return origins::kTileRows % kernel.fwd.tile_m == 0 && origins::kTileRows % kernel.fwd.tile_n == 0;
+}
+
+inline bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
+  return origins::batch_fits_z("batch", p.batch, why) && origins::fwd_within_limits(p, why);
 }
 
 // A mask that hides nothing needs no masked kernel, unless ALiBi counts from its diagonal: an unmasked kernel

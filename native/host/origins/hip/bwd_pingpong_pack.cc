@@ -20,6 +20,7 @@ using hip_fwd::xcd_parts;
 
 // Rows of a workgroup's own, at least and at most.
 constexpr int64_t kLeastTile = 128, kMostTile = 256;
+constexpr int64_t kMostWorkItems = 512;  // of a workgroup
 // LSE / softmax_scale is a float32.
 constexpr float kLeastScale = 1e-30F;
 
@@ -30,8 +31,14 @@ int64_t tiles_of(const FwdProblem& f, int64_t tile) {
 // Key heads of all batches.
 int64_t heads_of(const FwdProblem& f) { return f.nhead_k * f.batch; }
 
+// Parts of them in x: those of the XCDs, or each head if y has no room for so many tiles.
+int64_t parts_of(const FwdProblem& f, int64_t tiles) {
+  const int64_t xcds = xcd_parts(heads_of(f));
+  return heads_of(f) * tiles <= kMaxGridYZ * xcds ? xcds : heads_of(f);
+}
+
 Grid grid_of(const FwdProblem& f, int64_t tiles, int64_t key_parts) {
-  const int64_t parts = xcd_parts(heads_of(f));
+  const int64_t parts = parts_of(f, tiles);
   return {static_cast<uint32_t>(parts), static_cast<uint32_t>(heads_of(f) / parts * tiles),
           static_cast<uint32_t>(key_parts + f.nhead_q / f.nhead_k)};
 }
@@ -43,13 +50,9 @@ bool lengths_fit(const FwdProblem& f, Refusal& why) {
                          kMaxGridYZ / 2, why)) {
     return false;
   }
-  const int64_t tiles = heads_of(f) * tiles_of(f, kLeastTile), most = kMaxGridYZ * xcd_parts(heads_of(f));
-  if (tiles <= most) return true;
-  return why.because(FMHA_UNSUPPORTED,
-                     "fwd->batch = %" PRId64 ", fwd->nhead_k = %" PRId64 ", fwd->seqlen_q = %" PRId64
-                     ", fwd->seqlen_k = %" PRId64 ": %" PRId64
-                     " tiles of 128 rows of key heads, and our kernels do at most %" PRId64,
-                     f.batch, f.nhead_k, f.seqlen_q, f.seqlen_k, tiles, most);
+  return origins::dim_fits("fwd->batch * fwd->nhead_k", heads_of(f), kMaxWorkItemsX / kMostWorkItems, why) &&
+         origins::dim_fits("fwd->seqlen_q", f.seqlen_q, kMaxGridYZ * kLeastTile, why) &&
+         origins::dim_fits("fwd->seqlen_k", f.seqlen_k, kMaxGridYZ * kLeastTile, why);
 }
 
 bool scale_fits(const FwdProblem& f, Refusal& why) {

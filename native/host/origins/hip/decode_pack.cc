@@ -10,12 +10,14 @@
 
 #include "args/decode.h"
 #include "divide.h"
+#include "plan/grid.h"
 
 namespace fmha::hip_decode {
 namespace {
 
 constexpr uint64_t kAlignBytes = 16;      // of loads and of most stores
 constexpr int64_t kMostLength = 1 << 30;  // sums of two lengths are int32
+constexpr int64_t kMostWorkItems = 256;   // of a workgroup
 constexpr int32_t kNoPages = 31;          // page_shift
 constexpr float kMostSoftcap = 819.0F;    // as forward: tanh loses precision beyond
 
@@ -42,7 +44,7 @@ bool dim_fits(const char* name, int64_t value, int64_t most, Refusal& why) {
 
 bool dims_fit(const FwdProblem& f, Refusal& why) {
   const int64_t rows = f.nhead_k == 0 ? 0 : f.nhead_q / f.nhead_k;
-  return dim_fits("fwd->batch", f.batch, kMaxGridYZ, why) &&
+  return dim_fits("fwd->batch", f.batch, most_batches(kMostWorkItems), why) &&
          dim_fits("fwd->nhead_k", f.nhead_k, kMaxGridYZ, why) &&
          dim_fits("fwd->seqlen_k", f.seqlen_k, kMostLength, why) &&
          dim_fits("fwd->seqlen_q", f.seqlen_q, rows == 0 ? kMostLength : kMostLength / rows, why) &&
@@ -131,13 +133,12 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
   const FwdProblem& f = p.fwd;
   const int64_t ratio = f.nhead_q / f.nhead_k;
   const int64_t tiles = ceil_div(f.seqlen_q * ratio, kernel.decode.tile_m);
-  const int64_t most = kMaxWorkItemsX / kernel.block_size / splits;
+  const int64_t most = most_tiles(f.batch, kernel.block_size) / splits;
   if (tiles > most) {
     raise(FMHA_UNSUPPORTED, "fwd->seqlen_q = %" PRId64 ": one launch does at most %" PRId64, f.seqlen_q,
           most * kernel.decode.tile_m / ratio);
   }
-  const Grid grid = {static_cast<uint32_t>(tiles * splits), static_cast<uint32_t>(f.nhead_k),
-                     static_cast<uint32_t>(f.batch)};
+  const Grid grid = grid_of_tiles(tiles * splits, f.nhead_k, f.batch);
   new (plan.add_launch<DecodeParams>(kernel, grid)) DecodeParams{
       .q = f.q.address(),
       .k = p.cache.k.address(),
@@ -184,6 +185,8 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
       .scale = f.softmax_scale,
       .softcap = f.softcap,
       .lse_unit = p.lse_base2 ? 1.0F : std::numbers::ln2_v<float>,
+      .turned = grid_is_turned(f.batch) ? 1 : 0,
+      .reserved = 0,
   };
 }
 

@@ -15,6 +15,7 @@ namespace fmha::hip_fwd {
 namespace {
 
 constexpr uint64_t kAlignBytes = 16;
+constexpr int64_t kMostWorkItems = 512;  // of a workgroup
 constexpr int64_t kXcds = 8;
 constexpr int64_t kCachedBytes = int64_t{128} << 20;  // half an MI300X's Infinity Cache
 constexpr int64_t kMostTileBytes = int64_t{1} << 31;  // of the rows of a tile, gaps included
@@ -73,13 +74,14 @@ PingpongCap cap_of(const FwdProblem& p) {
   };
 }
 
-// Heads of all batches, and how many parts of them there are.
+// Heads of all batches, and how many parts of them there are: those of the XCDs, or one of each head if y and
+// z have no room for so many.
 int64_t heads(const FwdProblem& p) { return p.nhead_q * p.batch; }
-int64_t parts(const FwdProblem& p) { return xcd_parts(heads(p)); }
+int64_t parts(const FwdProblem& p) { return heads(p) <= kMaxGridYZ ? xcd_parts(heads(p)) : heads(p); }
 
 bool lengths_fit(const FwdProblem& p) {
   if (std::max({p.seqlen_q, p.seqlen_k, p.total_q, p.total_k, p.nhead_q, p.batch}) > kMostRows) return false;
-  return heads(p) <= kMaxGridYZ && ceil_div(p.seqlen_q, kTileRows) <= kMaxGridYZ;
+  return heads(p) <= kMaxWorkItemsX / kMostWorkItems && ceil_div(p.seqlen_q, kTileRows) <= kMaxGridYZ;
 }
 
 bool tensor_fits(const View& v) {

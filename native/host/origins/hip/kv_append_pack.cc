@@ -9,6 +9,7 @@
 
 #include "args/kv_append.h"
 #include "divide.h"
+#include "plan/grid.h"
 #include "problem/cache.h"
 
 namespace fmha::hip_kv_append {
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int64_t kVector = 8;  // elements that a lane loads and stores at a time
 constexpr int64_t kMostLanes = 64;
+constexpr int64_t kMostWorkItems = 256;  // of a workgroup
 
 int64_t heads(const KvAppendProblem& p) {
   return (p.has_q ? p.nhead_q : 0) + (p.has_k ? p.nhead_k : 0) + (p.has_v ? p.nhead_k : 0);
@@ -67,13 +69,15 @@ bool tensors_fit(const KvAppendProblem& p, Refusal& why) {
 }
 
 bool rows_fit(const KvAppendProblem& p, Refusal& why) {
-  const int64_t most = kMaxWorkItemsX / kMostLanes;
   if (!number_fits("nhead_q", p.nhead_q, UINT16_MAX, why) ||
       !number_fits("nhead_k", p.nhead_k, UINT16_MAX, why)) {
     return false;
   }
-  return number_fits("batch", p.batch, kMaxGridYZ, why) &&
-         number_fits("seqlen", p.seqlen, most / std::max<int64_t>(heads(p), 1), why);
+  // A workgroup does four rows at least.
+  const int64_t rows =
+      grid_is_turned(p.batch) ? kMaxGridYZ * (kMostWorkItems / kMostLanes) : kMaxWorkItemsX / kMostLanes;
+  return number_fits("batch", p.batch, most_batches(kMostWorkItems), why) &&
+         number_fits("seqlen", p.seqlen, rows / std::max<int64_t>(heads(p), 1), why);
 }
 
 AppendStrides strides(const View& v) { return {v.step(kBatch), v.step(kHead), v.step(kSeqlen)}; }
@@ -131,7 +135,7 @@ KvAppendParams arguments(const KvAppendProblem& p) {
       .lanes_shift = std::countr_zero(static_cast<uint64_t>(lanes_of_row(p))),
       .k_vector = p.vectors.k,
       .v_vector = p.vectors.v,
-      .reserved = 0,
+      .turned = grid_is_turned(p.batch) ? 1 : 0,
   };
 }
 
@@ -148,8 +152,8 @@ int64_t rows_per_block(const Kernel& kernel, const KvAppendProblem& p) {
 
 void add_steps(const Kernel& kernel, const KvAppendProblem& p, Plan& plan) {
   const int64_t tokens = p.packed ? std::min(p.seqlen, p.total) : p.seqlen;
-  const auto blocks = static_cast<uint32_t>(ceil_div(tokens * heads(p), rows_per_block(kernel, p)));
-  new (plan.add_launch<KvAppendParams>(kernel, {blocks, 1, static_cast<uint32_t>(p.batch)}))
+  const int64_t blocks = ceil_div(tokens * heads(p), rows_per_block(kernel, p));
+  new (plan.add_launch<KvAppendParams>(kernel, grid_of_tiles(blocks, 1, p.batch)))
       KvAppendParams(arguments(p));
 }
 

@@ -52,9 +52,9 @@ class BwdFp32 {
   __device__ static void run() {
     __shared__ Lds lds;
     const BwdFp32Params& p = arguments();
-    const int head = blockIdx.y, x = blockIdx.x, after_keys = x - p.key_tiles;
+    const int head = blockIdx.y, x = grid_tile(p.turned), after_keys = x - p.key_tiles;
     if (after_keys >= p.query_tiles) return bias_tile(p, after_keys - p.query_tiles, lds);
-    const BwdSequence sequence = sequence_of(p, blockIdx.z);
+    const BwdSequence sequence = sequence_of(p, grid_batch(p.turned));
     if (after_keys >= 0) {
       if (after_keys * kOwn < sequence.seqlen_q) tile<false>(p, sequence, head, after_keys * kOwn, lds);
     } else if (head * p.nhead_ratio_qk < p.nhead_q && x * kOwn < sequence.seqlen_k) {
@@ -365,7 +365,7 @@ class BwdFp32 {
   // Rows from `row` on of a sequence that has so many.
   __device__ static void write_bias_rows(const BwdFp32Params& p, const BiasTile& sums, int first, int row,
                                          int rows) {
-    const BwdSequence s = sequence_of(p, blockIdx.z);
+    const BwdSequence s = sequence_of(p, grid_batch(p.turned));
     const int column = first_of_wave(first) + own_in_group();
     float* out = rows_of(typed<float>(p.dbias), p.dbias_strides, s, s.first_q, blockIdx.y) + column;
     for (int i = 0; i < kWalk; ++i) {
@@ -383,7 +383,7 @@ class BwdFp32 {
     for (int lanes = kGroup; lanes < 64; lanes *= 2) sum += __shfl_xor(sum, lanes, 64);
     const int column = first_of_wave(first) + own_in_group();
     if (quarter() > 0 || column >= p.seqlen_k) return;
-    const int64_t batch = p.cu_q ? 0 : blockIdx.z;
+    const int64_t batch = p.cu_q ? 0 : grid_batch(p.turned);
     write_bias(
         p, sum,
         typed<float>(p.dbias) + batch * p.dbias_strides.batch + blockIdx.y * p.dbias_strides.nhead + column);
@@ -399,7 +399,7 @@ class BwdFp32 {
       add_biases(first, 0, lds, sums);
       return write_bias_sum(arguments(), sums, first);
     }
-    const int rows = bias_rows(p, blockIdx.z), apart = p.dbias_row_tiles * kWalk;
+    const int rows = bias_rows(p, grid_batch(p.turned)), apart = p.dbias_row_tiles * kWalk;
     for (int row = x / p.dbias_key_tiles * kWalk; row < rows; row += apart) {
       BiasTile sums{};
       add_biases(first, row, lds, sums);

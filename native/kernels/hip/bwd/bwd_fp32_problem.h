@@ -4,7 +4,7 @@
 #pragma once
 
 #include "args/bwd_fp32.h"
-#include "common/device.h"
+#include "common/grid.h"
 #include "common/packed_rows.h"
 #include "hip/common/philox.h"
 #include "hip/common/window.h"
@@ -139,19 +139,19 @@ struct BiasSum {
 
 __device__ inline BiasSum bias_sum() {
   const BwdFp32Params& p = arguments();
-  const int sequence = blockIdx.z, head = blockIdx.y;
+  const int sequence = grid_batch(p.turned), head = blockIdx.y;
   if (p.dbias_sums & BwdFp32Params::kNothing) return {};
   const bool heads = p.dbias_sums & BwdFp32Params::kHeads;
   const bool sequences = p.dbias_sums & BwdFp32Params::kSequences;
-  return {sequences ? 0 : sequence, sequences ? static_cast<int>(gridDim.z) : sequence + 1, heads ? 0 : head,
-          heads ? p.nhead_q : head + 1, (p.dbias_sums & BwdFp32Params::kRows) != 0};
+  return {sequences ? 0 : sequence, sequences ? static_cast<int>(grid_batches(p.turned)) : sequence + 1,
+          heads ? 0 : head, heads ? p.nhead_q : head + 1, (p.dbias_sums & BwdFp32Params::kRows) != 0};
 }
 
 // Tells whether a workgroup has no part in it: another one of its column of the grid does the sum.
 __device__ inline bool is_summed_elsewhere(const BwdFp32Params& p) {
   const bool heads = p.dbias_sums & BwdFp32Params::kHeads;
   const bool sequences = p.dbias_sums & BwdFp32Params::kSequences;
-  return (heads && blockIdx.y > 0) || (sequences && blockIdx.z > 0);
+  return (heads && blockIdx.y > 0) || (sequences && grid_batch(p.turned) > 0);
 }
 
 // Rows of the bias's gradient that this sequence is to write: more than are in use, and the last one those
@@ -159,7 +159,7 @@ __device__ inline bool is_summed_elsewhere(const BwdFp32Params& p) {
 __device__ inline int bias_rows(const BwdFp32Params& p, int sequence) {
   if (p.cu_q == nullptr) return p.seqlen_q;
   const PackedRows whole = packed_rows(p.cu_q, nullptr, sequence, p.total_q, p.total_q);
-  return sequence + 1 < static_cast<int>(gridDim.z) ? whole.count : p.total_q - whole.first;
+  return sequence + 1 < static_cast<int>(grid_batches(p.turned)) ? whole.count : p.total_q - whole.first;
 }
 
 // The LSE as it is subtracted: a row that sees no key has P 0.

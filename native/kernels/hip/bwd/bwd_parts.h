@@ -4,7 +4,7 @@
 #pragma once
 
 #include "args/bwd.h"
-#include "common/device.h"
+#include "common/grid.h"
 #include "common/packed_rows.h"
 #include "hip/common/numbers.h"
 
@@ -14,44 +14,47 @@ inline constexpr int kPartsBlock = 256;
 inline constexpr int kDotLanes = 16;       // a row of D
 inline constexpr int kBiasColumns = 2048;  // of a row of a bias's gradient, in a workgroup
 
-__device__ inline int64_t offset_of(const BwdStrides& s, int64_t row) {
-  return blockIdx.z * s.batch + blockIdx.y * s.nhead + row * s.row;
+template <typename Params>
+__device__ inline int64_t offset_of(const Params& p, const BwdStrides& s, int64_t row) {
+  return grid_batch(p.turned) * s.batch + blockIdx.y * s.nhead + row * s.row;
 }
 
 // The rows of the workgroup's sequence, counted from the first of all.
 __device__ inline PackedRows rows_in_use(const BwdDotParams& p) {
   const int most = static_cast<int>(p.rows);
   if (p.cu_q == nullptr) return {0, most};
-  return packed_rows(p.cu_q, p.used_q, static_cast<int>(blockIdx.z), p.total_q, most);
+  return packed_rows(p.cu_q, p.used_q, static_cast<int>(grid_batch(p.turned)), p.total_q, most);
 }
 
 // The offset of such a row.
 __device__ inline int64_t offset_in(const BwdDotParams& p, const BwdStrides& s, int64_t row) {
-  if (p.cu_q == nullptr) return offset_of(s, row);
+  if (p.cu_q == nullptr) return offset_of(p, s, row);
   return blockIdx.y * s.nhead + row * s.row;
 }
 
 // Writes the start of the workgroup's sequence as the largest up to it, and none outside [0, total]: so they
 // do not decrease, whatever they held. The last sequence's workgroup writes the end of all too.
-__device__ inline void put_in_order(const int32_t* starts, int total, int32_t* ordered) {
-  const int lane = static_cast<int>(threadIdx.x), sequence = static_cast<int>(blockIdx.z);
+__device__ inline void put_in_order(const BwdDotParams& p, const int32_t* starts, int total,
+                                    int32_t* ordered) {
+  const int lane = static_cast<int>(threadIdx.x), sequence = static_cast<int>(grid_batch(p.turned));
   if (lane >= warpSize) return;
   int largest = 0;
   for (int i = lane; i <= sequence; i += warpSize) largest = max(largest, starts[i]);
   for (int lanes = warpSize / 2; lanes > 0; lanes /= 2) largest = max(largest, __shfl_xor(largest, lanes));
   if (lane > 0) return;
   ordered[sequence] = min(largest, total);
-  if (blockIdx.z + 1 == gridDim.z) ordered[sequence + 1] = min(max(largest, starts[sequence + 1]), total);
+  if (sequence + 1 < static_cast<int>(grid_batches(p.turned))) return;
+  ordered[sequence + 1] = min(max(largest, starts[sequence + 1]), total);
 }
 
 // D of a block of rows. The lanes of a row each sum some of its products, and then add up their sums.
 template <typename T>
 __device__ void bwd_dot(const BwdDotParams& p) {
-  if (p.starts != nullptr && blockIdx.x == 0 && blockIdx.y == 0) {
-    put_in_order(p.cu_q, p.total_q, p.starts);
-    put_in_order(p.cu_k, p.total_k, p.starts + gridDim.z + 1);
+  if (p.starts != nullptr && grid_tile(p.turned) == 0 && blockIdx.y == 0) {
+    put_in_order(p, p.cu_q, p.total_q, p.starts);
+    put_in_order(p, p.cu_k, p.total_k, p.starts + grid_batches(p.turned) + 1);
   }
-  const int64_t at_row = int64_t{blockIdx.x} * (kPartsBlock / kDotLanes) + threadIdx.x / kDotLanes;
+  const int64_t at_row = int64_t{grid_tile(p.turned)} * (kPartsBlock / kDotLanes) + threadIdx.x / kDotLanes;
   const PackedRows rows = rows_in_use(p);
   if (at_row >= rows.count) return;
   const int64_t row = rows.first + at_row;
@@ -71,12 +74,12 @@ __device__ void bwd_dot(const BwdDotParams& p) {
 template <typename T>
 __device__ void bwd_sum(const BwdSumParams& p) {
   const int per_row = p.hdim / kPerThread;
-  const int64_t at = int64_t{blockIdx.x} * kPartsBlock + threadIdx.x;
+  const int64_t at = int64_t{grid_tile(p.turned)} * kPartsBlock + threadIdx.x;
   const int64_t row = at / per_row;
   if (row >= p.rows) return;
   const int column = static_cast<int>(at - row * per_row) * kPerThread;
-  const float* parts = p.parts + offset_of(p.parts_strides, row) + column;
-  T* out = static_cast<T*>(p.out) + offset_of(p.out_strides, row) + column;
+  const float* parts = p.parts + offset_of(p, p.parts_strides, row) + column;
+  T* out = static_cast<T*>(p.out) + offset_of(p, p.out_strides, row) + column;
   Eight<float> sum = {};
   for (int part = 0; part < p.parts_count; ++part) {
     const auto more = *reinterpret_cast<const Eight<float>*>(parts + part * p.part);
@@ -96,7 +99,7 @@ __device__ inline float sum_of_bias(const BwdBiasParams& p, int64_t row, int col
   float sum = 0;
   for (int b = 0; b < p.batches; ++b) {
     for (int head = 0; head < p.heads; ++head) {
-      const float* parts = p.parts + offset_of(s, row) + b * s.batch + head * s.nhead + column;
+      const float* parts = p.parts + offset_of(p, s, row) + b * s.batch + head * s.nhead + column;
       for (int i = 0; i < p.rows; ++i) sum += parts[i * s.row];
     }
   }
@@ -106,10 +109,10 @@ __device__ inline float sum_of_bias(const BwdBiasParams& p, int64_t row, int col
 // A row of the gradient of a bias, or a block of it: rows have any length and alignment.
 template <typename T>
 __device__ void bwd_bias(const BwdBiasParams& p) {
-  const int block = static_cast<int>(blockIdx.x);
+  const int block = static_cast<int>(grid_tile(p.turned));
   const int64_t row = block / p.row_blocks;
   const int first = block % p.row_blocks * kBiasColumns, end = min(first + kBiasColumns, p.columns);
-  T* out = static_cast<T*>(p.out) + offset_of(p.out_strides, row);
+  T* out = static_cast<T*>(p.out) + offset_of(p, p.out_strides, row);
   for (int column = first + static_cast<int>(threadIdx.x); column < end; column += kPartsBlock) {
     float sum = sum_of_bias(p, row, column);
     if (p.beta != 0) sum = __builtin_fmaf(p.beta, to_float(out[column]), sum);

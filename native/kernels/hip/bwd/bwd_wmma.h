@@ -66,12 +66,12 @@ class BwdWmma {
   __device__ static void run() {
     __shared__ __attribute__((aligned(128))) uint8_t lds[kLdsBytes];
     const BwdFp32Params& p = arguments();
-    const int head = blockIdx.y, x = blockIdx.x, after_keys = x - p.key_tiles;
+    const int head = blockIdx.y, x = grid_tile(p.turned), after_keys = x - p.key_tiles;
     auto* const memory = (LdsByte*)(lds);  // NOLINT: the only cast that changes address spaces
     if constexpr (kFeatures.dbias) {
       if (after_keys >= p.query_tiles) return Bias::tile(after_keys - p.query_tiles, memory);
     }
-    const BwdSequence sequence = uniform(sequence_of(p, blockIdx.z));
+    const BwdSequence sequence = uniform(sequence_of(p, grid_batch(p.turned)));
     if (after_keys >= 0) {
       if (after_keys * kOwn < sequence.seqlen_q) {
         Side<false>(sequence, head, after_keys * kOwn, memory).work();

@@ -4,7 +4,7 @@
 // over the heads and sequences that share the bias, in their order: the sums have the same bits each time.
 #pragma once
 
-#include "common/device.h"
+#include "common/grid.h"
 #include "hip/common/numbers.h"
 
 namespace fmha {
@@ -33,7 +33,7 @@ class BwdWmmaBias {
       add_all(first, 0, lds, sums);
       return write_sum(sums, first);
     }
-    const int rows = __builtin_amdgcn_readfirstlane(bias_rows(p, blockIdx.z)),
+    const int rows = __builtin_amdgcn_readfirstlane(bias_rows(p, grid_batch(p.turned))),
               apart = p.dbias_row_tiles * kWalk;
     for (int row = x / p.dbias_key_tiles * kWalk; row < rows; row += apart) {
       sums.clear();
@@ -110,7 +110,7 @@ class BwdWmmaBias {
     const int column = column_of(first), eight = lane() / 16 * 8;
     if (!writes(column)) return;
     const BwdFp32Params& p = arguments();
-    const BwdSequence s = uniform(sequence_of(p, blockIdx.z));
+    const BwdSequence s = uniform(sequence_of(p, grid_batch(p.turned)));
     const BwdStrides& strides = p.dbias_strides;
     int64_t at = s.batch * strides.batch + static_cast<int>(blockIdx.y) * strides.nhead + column +
                  (s.first_q + row + eight) * strides.row;
@@ -134,7 +134,7 @@ class BwdWmmaBias {
     const int column = column_of(first);
     if (lane() >= 16 || !writes(column)) return;
     const BwdFp32Params& p = arguments();
-    const int64_t batch = p.cu_q ? 0 : blockIdx.z;
+    const int64_t batch = p.cu_q ? 0 : grid_batch(p.turned);
     write(sum, batch * p.dbias_strides.batch + static_cast<int>(blockIdx.y) * p.dbias_strides.nhead + column);
   }
 };

@@ -213,7 +213,7 @@ class Decode {
     }
     _Pragma("unroll") for (int i = 0; i < kMeet; ++i) x[i] *= factor;
     const int dim = slice * Reader::kSlice + Reader::dim_of(first, column);
-    const int64_t batch = p.cu_q == nullptr ? blockIdx.z : 0;
+    const int64_t batch = p.cu_q == nullptr ? grid_batch(p.turned) : 0;
     if (dim < p.hdim_v) {
       store_row(p, x,
                 work.split * p.o_split + batch * p.o_strides.batch + head * p.o_strides.nhead +

@@ -61,7 +61,7 @@ struct DecodeTile {
       s *= w.scale * kLog2e;
     }
     if (p.alibi != nullptr) {
-      const float slope = p.alibi[blockIdx.z * p.alibi_stride_batch + recomputed(head)] * kLog2e;
+      const float slope = p.alibi[w.batch() * p.alibi_stride_batch + recomputed(head)] * kLog2e;
       const int own = w.own(recomputed(token));
       _Pragma("unroll") for (int i = 0; i < kDecodeRun; ++i) s[i] -=
           slope * __builtin_fabsf(static_cast<float>(at + i - own));
@@ -125,7 +125,7 @@ struct DecodeTile {
     const DecodeParams& p = w.p;
     const T* row =
         static_cast<const T*>(p.q) + head * p.q_strides.nhead + (w.q_base + token) * p.q_strides.row;
-    return p.cu_q == nullptr ? row + blockIdx.z * p.q_strides.batch : row;
+    return p.cu_q == nullptr ? row + w.batch() * p.q_strides.batch : row;
   }
 
   __device__ static bool scales_pages(const DecodeParams& p, const float* scales) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "args/decode.h"
-#include "common/device.h"
+#include "common/grid.h"
 #include "common/packed_rows.h"
 #include "hip/common/window.h"
 #include "hip/decode/decode_place.h"
@@ -19,9 +19,10 @@ struct DecodeWork {
 
   // False: there is no such row.
   __device__ bool find(int most_rows) {
-    const int b = blockIdx.z;
-    split = blockIdx.x % p.splits;
-    first_row = static_cast<int>(blockIdx.x / p.splits) * most_rows;
+    const int b = batch();
+    const uint32_t tile = grid_tile(p.turned);
+    split = tile % p.splits;
+    first_row = static_cast<int>(tile / p.splits) * most_rows;
     q_base = 0;
     seqlen_q = p.seqlen_q;
     if (p.cu_q != nullptr) {
@@ -52,6 +53,9 @@ struct DecodeWork {
     last_block = from + min(split * each + each, blocks);
   }
 
+  // The sequence, asked for anew each time: it would take a register.
+  __device__ uint32_t batch() const { return grid_batch(p.turned); }
+
   // A row's token and query head within the group.
   __device__ int token_of(int row) const { return row / p.nhead_ratio; }
   __device__ int head_of(int row, int token) const {
@@ -78,8 +82,8 @@ struct DecodeWork {
       unit = p.v_scale != nullptr ? 0 : 1;
       return;
     }
-    if (p.k_scale != nullptr) scale *= p.k_scale[scale_at(p.k_scale_strides, blockIdx.z)];
-    if (p.v_scale != nullptr) unit = p.v_scale[scale_at(p.v_scale_strides, blockIdx.z)];
+    if (p.k_scale != nullptr) scale *= p.k_scale[scale_at(p.k_scale_strides, batch())];
+    if (p.v_scale != nullptr) unit = p.v_scale[scale_at(p.v_scale_strides, batch())];
   }
 
   // Returns the scales of a lane's keys at `at` of a tile.

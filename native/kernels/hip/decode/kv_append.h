@@ -20,52 +20,20 @@
 #pragma once
 
 #include "args/kv_append.h"
-#include "common/device.h"
-#include "hip/common/numbers.h"
+#include "common/grid.h"
+#include "hip/common/fp8.h"
 
 namespace fmha {
 
 inline constexpr int kAppendBlock = 256;
 
-struct AppendNumbers {
-  float x[kPerThread];
-};
-
 template <typename T>
-__device__ inline AppendNumbers append_load(const T* from) {
+__device__ inline EightNumbers append_load(const T* from) {
   const auto loaded = *reinterpret_cast<const Eight<T>*>(from);
-  AppendNumbers numbers;
+  EightNumbers numbers;
   for (int i = 0; i < kPerThread; ++i) numbers.x[i] = to_float(loaded.x[i]);
   return numbers;
 }
-
-template <typename T>
-__device__ inline Eight<T> append_rounded(const AppendNumbers& numbers, float /*factor*/) {
-  Eight<T> rounded;
-  for (int i = 0; i < kPerThread; ++i) round_to(rounded.x[i], numbers.x[i]);
-  return rounded;
-}
-
-#if defined(FMHA_HAS_FP8)
-// NaN stays what it is; the instruction would make NaN of what is too large.
-__device__ inline float clamped(float x) {
-  return x != x ? x : __builtin_fminf(__builtin_fmaxf(x, -kLargestFp8), kLargestFp8);
-}
-
-template <>
-__device__ inline Eight<ArchFp8> append_rounded<ArchFp8>(const AppendNumbers& numbers, float factor) {
-  float y[kPerThread];
-  for (int i = 0; i < kPerThread; ++i) y[i] = clamped(numbers.x[i] * factor);
-  struct {
-    uint32_t low, high;
-  } packed = {};
-  packed.low = __builtin_amdgcn_cvt_pk_fp8_f32(y[0], y[1], packed.low, false);
-  packed.low = __builtin_amdgcn_cvt_pk_fp8_f32(y[2], y[3], packed.low, true);
-  packed.high = __builtin_amdgcn_cvt_pk_fp8_f32(y[4], y[5], packed.high, false);
-  packed.high = __builtin_amdgcn_cvt_pk_fp8_f32(y[6], y[7], packed.high, true);
-  return __builtin_bit_cast(Eight<ArchFp8>, packed);
-}
-#endif
 
 // Where a row goes. Elements lie together, or in pieces (keys of a vectorised cache), or each on its own
 // (values of one).
@@ -76,8 +44,8 @@ struct AppendTarget {
   int64_t piece = 0;  // from one to the next
   int64_t element = 1;
 
-  __device__ void store(int column, const AppendNumbers& numbers, float factor) const {
-    const Eight<T> rounded = append_rounded<T>(numbers, factor);
+  __device__ void store(int column, const EightNumbers& numbers, float factor) const {
+    const Eight<T> rounded = rounded_eight<T>(numbers, factor);
     if (element == 1) {
       const int in_piece = column & static_cast<int>((1U << shift) - 1);
       *reinterpret_cast<Eight<T>*>(data + (column >> shift) * piece + in_piece) = rounded;
@@ -106,7 +74,7 @@ struct AppendToken {
 
 // False: there is no such token.
 __device__ inline bool append_token(const KvAppendParams& p, int64_t token, AppendToken& t) {
-  t.batch = blockIdx.z;
+  t.batch = grid_batch(p.turned);
   t.in_cache = (p.used_k == nullptr ? 0 : p.used_k[t.batch]) + token;
   if (token >= p.seqlen) return false;
   if (p.cu == nullptr) {
@@ -189,14 +157,14 @@ __device__ inline void append_row(const KvAppendParams& p, const In* from, const
   for (int unit = lane; unit < units; unit += lanes) {
     if (unit < pairs) {
       const int column = unit * kPerThread;
-      AppendNumbers a = append_load(from + column), b = append_load(from + half + column);
+      EightNumbers a = append_load(from + column), b = append_load(from + half + column);
       for (int i = 0; i < kPerThread; ++i) append_rotate(rotary, column + i, a.x[i], b.x[i]);
       to.store(column, a, factor);
       to.store(half + column, b, factor);
       continue;
     }
     const int column = (unit + pairs) * kPerThread;
-    AppendNumbers a = append_load(from + column);
+    EightNumbers a = append_load(from + column);
     if (column < dim) {
       for (int i = 0; i < kPerThread; i += 2) append_rotate(rotary, (column + i) / 2, a.x[i], a.x[i + 1]);
     }
@@ -228,7 +196,7 @@ __device__ inline AppendTarget<Stored> append_target(const KvAppendParams& p, bo
 
 template <typename In, typename Stored>
 __device__ void kv_append(const KvAppendParams& p) {
-  const uint32_t at = (blockIdx.x << (8 - p.lanes_shift)) + (threadIdx.x >> p.lanes_shift);
+  const uint32_t at = (grid_tile(p.turned) << (8 - p.lanes_shift)) + (threadIdx.x >> p.lanes_shift);
   static_assert(kAppendBlock == 1 << 8);
   const uint32_t heads = p.nhead_q + p.nhead_k + p.nhead_v, token = at / heads;
   int head = static_cast<int>(at - token * heads);

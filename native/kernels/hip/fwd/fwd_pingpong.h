@@ -320,7 +320,6 @@ class Pingpong {
   }
 
   static constexpr auto kNothing = [](int) {};
-
   template <int first, int end>
   __device__ void run_steps(int n, auto meanwhile) {
     __builtin_amdgcn_s_setprio(1);

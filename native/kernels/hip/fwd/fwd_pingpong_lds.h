@@ -2,9 +2,8 @@
 // The waves of a workgroup of hip/fwd/fwd_pingpong.h, and their tiles in LDS; and how O leaves as float32.
 //
 // Workgroups of two waves, 64 rows, are for windows. Both waves are at the same part of a block of 32 keys.
-// Waves of other workgroups hide their latency: up to eight workgroups of a unit at head dim 64. Four waves,
-// 128 rows, are for head dim 512: while they multiply by K, they move V, and the other way round
-// (..._turn.h).
+// Waves of other workgroups hide their latency: up to eight workgroups of a unit at head dim 64. Four waves
+// are for head dim 512: while they multiply by K, they move V, and the other way round (..._turn.h).
 //
 //   budget, head dim 128      gfx942                gfx950
 //   registers: O              64                    64
@@ -41,8 +40,8 @@ inline constexpr int kPingpongRows = 32;  // of a wave
 template <typename T, int kDimsQ, int kDimsV, int kTileWaves>
 struct PingpongTiles {
   static constexpr int kWaves = kTileWaves;
-  // Eight waves take turns: one group is at its softmax while the other is at its products. Two are in step,
-  // and so are four, which have a tile of K and one of V by turns.
+  // Eight waves are two groups, one at its softmax while the other is at its products. Two are in step, and
+  // so are four, which have a tile of K and one of V by turns.
   static constexpr bool kInStep = kWaves == 2, kInTurn = kWaves == 4;
   static constexpr bool kFp8 = sizeof(T) == 1;
   static constexpr int kHdimQ = ((kFp8 ? kDimsQ / 2 : kDimsQ) + 63) / 64 * 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Fields of the structs of caches, appends and merges.
+// Fields of the structs of caches, appends, merges and the quantiser.
 #include "fields.h"
 
 namespace fmha::fuzz {
@@ -74,6 +74,32 @@ struct OfAppend {
   };
 };
 
+struct OfQuantize {
+  using Params = fmha_quantize_params;
+  static constexpr Field kFields[] = {
+      INT32(dtype),
+      INT32(out_dtype),
+      INT32(scale_unit),
+      INT64(batch),
+      INT64(seqlen),
+      INT64(nhead),
+      INT64(hdim),
+      INT64(heads_per_scale),
+      INT64(block_tokens),
+      TENSOR(x),
+      TENSOR(out),
+      POINTER(descale.data),
+      INT64(descale.stride_batch),
+      INT64(descale.stride_head),
+      INT64(descale.stride_block),
+      INT32(given),
+      INT32(hadamard),
+      POINTER(workspace),
+      INT64(workspace_bytes),
+      INT32(kernel),
+  };
+};
+
 struct OfMerge {
   using Params = fmha_merge_params;
   static constexpr Field kFields[] = {
@@ -106,5 +132,6 @@ std::span<const Field> fields_of(const fmha_cache& /*cache*/) { return OfCache::
 std::span<const Field> fields_of(const fmha_decode_params& /*params*/) { return OfDecode::kFields; }
 std::span<const Field> fields_of(const fmha_kv_append_params& /*params*/) { return OfAppend::kFields; }
 std::span<const Field> fields_of(const fmha_merge_params& /*params*/) { return OfMerge::kFields; }
+std::span<const Field> fields_of(const fmha_quantize_params& /*params*/) { return OfQuantize::kFields; }
 
 }  // namespace fmha::fuzz
