@@ -12,14 +12,18 @@ from contextlib import contextmanager
 from functools import cache
 
 import pytest
+from built import fp8
 
 from pyfa_rocm import fmha
+from pyfa_rocm.clock.cards import played
 from pyfa_rocm.clock.estimate import Estimate, estimate
 from pyfa_rocm.clock.subjects import Enqueue, Ours, ProblemArrays, subjects
 from pyfa_rocm.oracle.problem import Problem
 
 SHAPES = {"plain": Problem(4, 64, 8, 8192, 128, False), "causal": Problem(8, 32, 8, 8192, 128, True)}
 OVER_AITER = 1.05  # of AITER's kernels that round to nearest, at either end of the clock's range
+# TFLOPS of 8-bit floats by head dim, middle of the range: a hundredth below docs/kernels/fwd_pingpong.md.
+FP8_TFLOPS = {"mi300x": {64: 717, 128: 1099, 256: 1238}, "mi355x": {64: 1011, 128: 1806, 256: 2464}}
 pytestmark = [
     pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device"),
     pytest.mark.skipif("aiter rtna" not in subjects(), reason="a build without AITER's objects"),
@@ -74,3 +78,10 @@ def test_faster(other: str, least: float, mask: str) -> None:
     assert ours.kernel == f"fmha_fwd_bf16_d128_{'mask_' * (mask == 'causal')}pad_pingpong"
     assert ours.tflops.low >= least * theirs.tflops.low
     assert ours.tflops.high >= least * theirs.tflops.high
+
+
+@pytest.mark.parametrize("hdim", [64, 128, 256])
+def test_8_bit_floats(hdim: int) -> None:
+    found = estimate(Ours(), Problem(4, 64, 8, 4096, hdim, False, fp8()))
+    assert found.kernel.endswith(f"_bf16_d{hdim}_mask_pad_pingpong")
+    assert found.middle_tflops >= FP8_TFLOPS[played()][hdim]
