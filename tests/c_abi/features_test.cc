@@ -331,8 +331,8 @@ TEST_CASE("dropout") {
   CHECK_BAD(with_dropout(), p.p_drop = 1, FMHA_INVALID_ARGUMENT,
             "p_drop = 1: expected a chance from 0 to below 1");
   CHECK_BAD(with_dropout(), p.p_drop = -0.1F, FMHA_INVALID_ARGUMENT, "p_drop = -0.1");
-  CHECK_BAD(with_dropout(), (p.batch = 1 << 24, p.randval.data = nullptr), FMHA_UNSUPPORTED,
-            "batch * nhead_q = 67108864: kernels with dropout take at most 33554431");
+  CHECK_BAD(with_dropout(), (p.batch = 1 << 15, p.nhead_q = 1 << 11, p.randval.data = nullptr),
+            FMHA_UNSUPPORTED, "batch * nhead_q = 67108864: kernels with dropout take at most 33554431");
   CHECK_BAD(with_dropout(), p.p_drop = kNan, FMHA_INVALID_ARGUMENT, "p_drop = ");
   CHECK_BAD(with_dropout(), p.p_drop = 0, FMHA_INVALID_ARGUMENT,
             "randval.data = 0x90000000000: expected NULL");
