@@ -273,9 +273,8 @@ typedef struct fmha_fwd_params {
                                          of the two values above, so that a replayed graph takes new ones */
   fmha_randval randval;
 
-  /* FP8 only: the factor on each element of q, k and v; finite, above 0. 0 means 1. The kernels round
-   * P, which is at most 1, to 8 bits too. They multiply it by the type's largest number before, or (pipeline
-   * "pingpong") by the power of two below that, and divide O by it. */
+  /* FP8 only: the factor on each element of q, k and v; finite, above 0. 0 means 1. Before P is rounded to 8 bits, it
+   * is multiplied by the type's largest number, or by the power of two below it; O is divided by that. */
   float q_descale;
   float k_descale;
   float v_descale;
@@ -785,9 +784,9 @@ fmha_status fmha_quantize_extents(const fmha_quantize_params* params, fmha_exten
 fmha_status fmha_quantize_prepare(const fmha_quantize_params* params);
 
 /* Enqueues the quantisation on `stream`: one launch, behind a memset of its workspace if it has one. Elements are
- * computed in float32 and rounded to nearest, ties to even. NaN stays NaN, and infinities become +- the type's
- * largest number; neither counts for a scale. A rotated row that has one is NaN or limited altogether. The same
- * input gives the same bits each time. The kernels are those of native/kernels/hip/quantize/quantize.h. */
+ * computed in float32, rounded to nearest, ties to even. NaN stays NaN, infinities become +- the type's largest
+ * number, and neither counts for a scale; in a rotated row they spread. The same input gives the same bits. The
+ * kernels are those of native/kernels/hip/quantize/quantize.h. */
 fmha_status fmha_quantize(const fmha_quantize_params* params, void* stream);
 
 /* cffi-end */

@@ -39,8 +39,8 @@ void raise_for_type(const FamilyWords& words, DType wanted, Arch arch, const Els
   }
   if (archs.is_empty()) archs.add("none");
   if (dtypes.is_empty()) {
-    raise(FMHA_UNSUPPORTED, "this build has no %s for %s; it has kernels for: %s%s", words.kernel,
-          arch_name(arch), archs.c_str(), elsewhere.text);
+    raise(FMHA_UNSUPPORTED, "%s = %s: this build has no %s for %s; it has kernels for: %s%s", words.dtype,
+          dtype_name(wanted), words.kernel, arch_name(arch), archs.c_str(), elsewhere.text);
   }
   raise(FMHA_UNSUPPORTED, "%s = %s: this build has no such kernel for %s; it has: %s%s%s", words.dtype,
         dtype_name(wanted), arch_name(arch), dtypes.c_str(), OtherFp8(wanted, arch).text, elsewhere.text);
