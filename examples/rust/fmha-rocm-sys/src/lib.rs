@@ -461,10 +461,8 @@ extern "C" {
         params: *const fmha_quantize_params,
         info: *mut fmha_kernel_info,
     ) -> fmha_status;
-    pub fn fmha_quantize_workspace_bytes(
-        params: *const fmha_quantize_params,
-        bytes: *mut i64,
-    ) -> fmha_status;
+    pub fn fmha_quantize_workspace_bytes(params: *const fmha_quantize_params, bytes: *mut i64)
+        -> fmha_status;
     pub fn fmha_quantize_extents(
         params: *const fmha_quantize_params,
         extents: *mut fmha_extent,
