@@ -13,8 +13,7 @@ import pytest
 from backward import Ask, candidates, forced, run_backward
 from built import candidates as forward_candidates
 from built import rows, this_arch
-from cases import Bias, Case, Varlen, run_raw
-from cases import forced as forced_forward
+from cases import Bias, Case, Placement, Varlen, run_raw
 from cases_judge import judge
 from decoding import Decoding, Problem
 from kv_append import Append, Appending
@@ -51,7 +50,11 @@ def test_forward(change: dict[str, Any]) -> None:
     case = packed("float16", change)
     ours = [row["name"] for row in forward_candidates(case) if row["origin"] in ("hip", "wmma")]
     if ours:
-        run_raw(forced_forward(case, ours[0]))
+        params = Placement(case).params()
+        count = pyfa_rocm.fmha_fwd_kernel(params).candidate_count
+        names = [pyfa_rocm.fmha_fwd_kernel(replace(params, kernel=i + 1)).name for i in range(count)]
+        assert set(names) == set(ours)
+        run_raw(replace(case, kernel=1 + names.index(ours[0])))
     elif forward_candidates(case):
         with pytest.raises(UnsupportedError, match=r"^batch = 65539: .* at most 65535; split the batch"):
             run_raw(case)
