@@ -96,23 +96,48 @@ endif()
 
 list(LENGTH FMHA_KERNEL_UNITS _units)
 
+# fmha_taken_report(<variable> <arch>/<unit>): the report of the build whose code objects are taken, if it is about the
+# same rows
+function(fmha_taken_report variable unit)
+  set(from "${FMHA_KERNELS_FROM}/kernels/${unit}")
+  if(FMHA_KERNELS_FROM AND EXISTS "${from}.json" AND EXISTS "${from}.rows.json")
+    file(SHA256 "${from}.rows.json" theirs)
+    file(SHA256 "${_out}/${unit}.rows.json" ours)
+    if(ours STREQUAL theirs)
+      set(${variable} "${from}.json" PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
 # fmha_report_unit(<arch>/<unit> [--by-device]): of its code object the report, and the file packed. Where the arch is
 # like others that are built too, that is what differs from the code object of the one that it resembles most.
 function(fmha_report_unit unit)
   set(object "${_out}/${unit}.co")
+  set(taken)
+  fmha_taken_report(taken "${unit}")
   set(by ${ARGN})
   set(disassembler)
   if(by AND FMHA_EMULATOR)  # whose target is made later
     set(disassembler emu_disasm)
     list(APPEND by --device-disassembler $<TARGET_FILE:emu_disasm>)
   endif()
-  add_custom_command(
-    OUTPUT "${_out}/${unit}.json"
-    COMMAND ${Python3_EXECUTABLE} "${_programs}/report.py" "${object}" --rows "${_out}/${unit}.rows.json" --objdump
-            "${FMHA_OBJDUMP}" --out "${_out}/${unit}.json" ${_werror} ${by}
-    DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_programs}/report.py" "${_programs}/code_object.py" ${_families} ${disassembler}
-    COMMENT "Reporting on kernels ${unit}"
-    VERBATIM)
+  if(taken)
+    add_custom_command(
+      OUTPUT "${_out}/${unit}.json"
+      COMMAND ${CMAKE_COMMAND} -E copy "${taken}" "${_out}/${unit}.json"
+      DEPENDS "${taken}"
+      COMMENT "Taking the report on kernels ${unit}"
+      VERBATIM)
+  else()
+    add_custom_command(
+      OUTPUT "${_out}/${unit}.json"
+      COMMAND ${Python3_EXECUTABLE} "${_programs}/report.py" "${object}" --rows "${_out}/${unit}.rows.json" --objdump
+              "${FMHA_OBJDUMP}" --out "${_out}/${unit}.json" ${_werror} ${by}
+      DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_programs}/report.py" "${_programs}/code_object.py" ${_families}
+              ${disassembler}
+      COMMENT "Reporting on kernels ${unit}"
+      VERBATIM)
+  endif()
   get_filename_component(arch "${unit}" DIRECTORY)
   get_filename_component(name "${unit}" NAME)
   set(base_object)
