@@ -26,6 +26,11 @@ static int tell(fmha_status status) {
   return (int)status;
 }
 
+static int ends_with(const char* text, const char* end) {
+  const size_t most = strlen(text), length = strlen(end);
+  return most >= length && strcmp(text + most - length, end) == 0;
+}
+
 static int forward(int64_t batch) {
   fmha_fwd_params params = {0};
   fmha_kernel_info info = {0};
@@ -44,8 +49,11 @@ static int forward(int64_t batch) {
   params.v = tensor(3, kKeyHeads);
   params.o = tensor(4, kHeads);
   info.struct_size = sizeof info;
-  status = tell(fmha_fwd_kernel(&params, &info));
-  if (status != 0) return status;
+  do { /* the first candidate whose arguments padding.cc knows */
+    ++params.kernel;
+    status = tell(fmha_fwd_kernel(&params, &info));
+    if (status != 0) return status;
+  } while (!ends_with(info.name, "_pingpong"));
   printf("kernel %s for %s, code object %s\n", info.name, info.arch, info.sha256);
   return tell(fmha_fwd(&params, NULL));
 }
