@@ -35,8 +35,8 @@ namespace fmha {
 
 inline constexpr int kPingpongRows = 32;  // of a wave
 
-// Tiles in LDS. Rows are of 64, 128, 192 or 256 dims, of which two of 8 bits count as one: those behind the
-// tile's are zeros that nobody multiplies.
+// Tiles in LDS. Rows are of 64, 128, 192, 256 or 512 dims, of which two of 8 bits count as one: those behind
+// the tile's are zeros that nobody multiplies.
 template <typename T, int kDimsQ, int kDimsV, int kTileWaves>
 struct PingpongTiles {
   static constexpr int kWaves = kTileWaves;
