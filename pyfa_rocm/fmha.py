@@ -388,7 +388,7 @@ def fmha_quantize(params: QuantizeParams, stream: int = 0) -> None:
     Parameters
     ----------
     params : QuantizeParams
-        What to quantise. The memory and the workspace must stay valid until the work is done.
+        The problem. The memory and the workspace must stay valid until the work is done.
     stream : int
         The hipStream_t; 0 is the null stream. It and the memory belong to the thread's current device.
 

@@ -39,10 +39,10 @@ def flash_attn_quantize(
     Parameters
     ----------
     x : array, (batch, seqlen, nhead, hdim) or (total, nhead, hdim)
-        What to quantise: float16 or bfloat16, the last dimension contiguous, a multiple of 8 up to 512.
+        The array to quantise: float16 or bfloat16, the last dimension contiguous, a multiple of 8 up to 512.
     scale_unit : {"tensor", "head", "block"}, optional
-        What shares a scale: all elements; those of a head of a batch element; or of these, those of
-        `block_tokens` tokens. None: x is rotated only, and stays in its type.
+        Elements that share a scale: all of them; those of a head of a batch element; or those of
+        `block_tokens` tokens of such a head. None: x is rotated only, and stays in its type.
     block_tokens : int, optional
         With "block" only, and required there.
     heads_per_scale : int
@@ -53,9 +53,9 @@ def flash_attn_quantize(
     descale : array, float32, optional
         Scales to use, shaped as those that are returned. By default they are computed.
     out : array, optional
-        Where to write the 8-bit floats, shaped like x. By default a new DeviceArray.
+        The array for the 8-bit floats, shaped like x. By default a new DeviceArray.
     out_descale : array, float32, optional
-        Where to write computed scales. By default a new DeviceArray.
+        The array for computed scales. By default a new DeviceArray.
     out_dtype : str, optional
         By default that of `out`, or the device's 8-bit float.
     stream : object, optional

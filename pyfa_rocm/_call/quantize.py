@@ -38,19 +38,19 @@ class QuantizeParams:
     batch, seqlen, nhead, hdim : int
         Sizes. Packed sequences are one batch of all their rows.
     x, out : Strided
-        What to quantise, and where to write it.
+        The numbers to quantise, and the place for the result.
     descale : Descale, optional
-        Where to write the scales, or to read them; None: `out_dtype` has none.
+        The place of the scales, which are written, or read; None: `out_dtype` has none.
     scale_unit : {"tensor", "head", "block"}, optional
-        What shares a scale; None: nothing has one.
+        The elements that share a scale; None: there are no scales.
     heads_per_scale : int
         Heads that share one; 0: 1.
     block_tokens : int
         Tokens that share one, with "block".
     given : bool
-        Whether `descale` is read.
+        True: `descale` is read.
     hadamard : bool
-        Whether rows are rotated first.
+        True: rows are rotated first.
     kernel : int
         0: the library's choice; n: the n-th candidate of `fmha_quantize_kernel`.
     workspace, workspace_bytes : int

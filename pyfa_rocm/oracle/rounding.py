@@ -96,7 +96,7 @@ class Numerics:
     tile_n : int
         Keys of a main-loop step.
     raised : bool
-        Whether the exponential that gives P has `p_scale` in its argument.
+        True: the exponential that gives P has `p_scale` in its argument.
     flushes : bool
         Whether the matrix instructions take subnormal numbers of P's type, in Q, K, V and P, for 0.
     """

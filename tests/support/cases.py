@@ -11,6 +11,7 @@ from cases_judge import (
     run_flash,
     run_or_refused,
     run_raw,
+    run_shared,
 )
 from cases_place import Placed, Placement, bits, canary
 from cases_types import DTYPES, UNLIMITED, Bias, Case, Dropout, Layout, Varlen
@@ -38,5 +39,6 @@ __all__ = [
     "run_flash",
     "run_or_refused",
     "run_raw",
+    "run_shared",
     "seqlens",
 ]

@@ -170,6 +170,27 @@ def run_raw(case: Case, stream: int = 0, orders: tuple[str, ...] = ()) -> str:
     return kernel.name
 
 
+def run_shared(case: Case) -> tuple[KernelInfo, list[Array], tuple[Array, Array | None]]:
+    """Run a case twice whose keys workgroups divide, in a workspace of its own: both have the same bits.
+
+    Return the kernel, the inputs and the results.
+    """
+    placement = Placement(case)
+    params = placement.params()
+    assert placement.add_workspace(params) > 0
+    info = pyfa_rocm.fmha_fwd_kernel(params)
+    assert (info.pipeline, info.step_count) == ("pingpong", 2)
+    results = []
+    for _ in range(2):
+        with placement.watched():
+            pyfa_rocm.fmha_fwd(params)
+            results.append(placement.results())
+    for first, second in zip(*results, strict=True):
+        assert (first is None) == (second is None)
+        assert first is None or second is None or np.array_equal(bits(first), bits(second))
+    return info, placement.inputs, results[0]
+
+
 def run_or_refused(case: Case, orders: tuple[str, ...] = ()) -> str:
     """Run a case on one of the kernels that can do it, else see it refused; return the kernel, or ""."""
     number = len(candidates(case))

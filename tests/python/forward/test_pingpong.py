@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 from built import DTYPE_OF, Row, rows, this_arch
-from cases import Case, Layout, Placement, Varlen, bits, expected, forced, judge, numerics_by, run_raw
+from cases import (
+    Case,
+    Layout,
+    Placement,
+    Varlen,
+    expected,
+    forced,
+    judge,
+    numerics_by,
+    run_raw,
+    run_shared,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plugins import hypothesis_profile
@@ -192,19 +203,8 @@ SHARED = {
 def test_shared_keys(name: str) -> None:
     """Workgroups that divide the keys of a tile: right, in a workspace of their own, the same each time."""
     case = SHARED[name]
-    placement = Placement(case)
-    params = placement.params()
-    assert placement.add_workspace(params) > 0
-    info = pyfa_rocm.fmha_fwd_kernel(params)
-    assert (info.pipeline, info.step_count) == ("pingpong", 2)
-    results = []
-    for _ in range(2):
-        with placement.watched():
-            pyfa_rocm.fmha_fwd(params)
-            results.append(placement.results())
-    for first, second in zip(*results, strict=True):
-        assert first is None or np.array_equal(bits(first), bits(second))
-    judge(expected(case, placement.inputs), *results[0])
+    _, inputs, results = run_shared(case)
+    judge(expected(case, inputs), *results)
 
 
 @pytest.mark.parametrize("name", SHARED)

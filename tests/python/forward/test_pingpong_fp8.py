@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from built import DTYPE_OF, Row, fp8, rows, this_arch
-from cases import Case, Layout, Placement, Varlen, bits, expected, forced, judge, numerics_by, run_raw
+from cases import Case, Layout, Placement, Varlen, expected, forced, judge, numerics_by, run_raw, run_shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plugins import hypothesis_profile
@@ -147,19 +147,8 @@ SHARED = Case(
 def test_shared_keys(change: dict[str, int]) -> None:
     """Workgroups that divide the keys of a tile: right, and the same each time."""
     case = replace(SHARED, **change)  # type: ignore[arg-type]
-    placement = Placement(case)
-    params = placement.params()
-    assert placement.add_workspace(params) > 0
-    info = pyfa_rocm.fmha_fwd_kernel(params)
-    assert (info.pipeline, info.step_count) == ("pingpong", 2)
-    results = []
-    for _ in range(2):
-        with placement.watched():
-            pyfa_rocm.fmha_fwd(params)
-            results.append(placement.results())
-    for first, second in zip(*results, strict=True):
-        assert first is None or second is None or np.array_equal(bits(first), bits(second))
-    judge(expected(case, placement.inputs, numerics_by(info, case)), *results[0])
+    info, inputs, results = run_shared(case)
+    judge(expected(case, inputs, numerics_by(info, case)), *results)
 
 
 @pytest.mark.parametrize(("hdim", "causal"), [(128, False), (128, True), (64, False), (256, True)])
