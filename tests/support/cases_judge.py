@@ -199,7 +199,8 @@ def run_or_refused(case: Case, orders: tuple[str, ...] = ()) -> str:
     placement = Placement(case)
     with pytest.raises(pyfa_rocm.UnsupportedError) as refused:
         pyfa_rocm.fmha_fwd(placement.params())
-    assert any(word in str(refused.value) for word in ("dtype", "hdim_q", "softcap")), refused.value
+    reasons = ("dtype", "hdim_q", "softcap", "aligned to 16 bytes")
+    assert any(reason in str(refused.value) for reason in reasons), refused.value
     pyfa_rocm.synchronize()
     assert placement.unchanged()
     return ""
