@@ -29,7 +29,8 @@ TEST_KERNELS = $(TEST_OWN)|$(TEST_DECODE)|$(TEST_CK)
 TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_wide|_aiter|bwd_fp32_|_bwd_(dot|sum|bias)_|_merge_|_kv_append_|_quantize_
 TEST_DECODE = decode_((fp16|bf16)_(d64|d128)(_vectors)?|bf16_d576v512|bf16_d64_m32|(fp16|bf16)_fp8(fn)?_d128|bf16_fp8(fn)?_d64_vectors)$$
 TEST_CK = (fwd_fp16_d64_group_mask_pad_alibi|fwd_bf16_d64_mask_pad_dropout|bwd_fp16_d64)$$
-PASSED = $(BUILD)/passed.txt
+# SKIP_PASSED=1: without the software device's own tests, and its clients', that passed before on the same device in any clone
+NOTED = --note-passed $(if $(SKIP_PASSED),--skip-passed)
 # How far `make test-full` finds each kernel from float64, for `make evidence`
 ERRORS = $(BUILD)/errors
 # `make test` leaves these ctests out: fuzzing, half a minute, and tests of kernels that it does not build
@@ -104,19 +105,18 @@ test:
 	@$(PROGRESS) building cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 	$(CTEST) -E '$(LEFT_CTESTS)'
-	time $(PYTEST) --quick --note-passed $(PASSED)
+	time $(PYTEST) --quick --note-passed
 
 check:
 	@native/tools/toolchain.sh --tests --lint
 	@$(PYTHON) native/tools/check.py --build $(BUILD) --jobs $(JOBS) $(if $(SINCE),--since "$(SINCE)")
 
-# AFTER_TEST=1: without the software device's own tests that `make test` has just passed on the same device
 test-full: WITH_TESTS = -DBUILD_TESTING=ON
 test-full: build
 	@native/tools/toolchain.sh --tests
 	$(CTEST)
 	rm -rf $(ERRORS)
-	time PYFA_ROCM_KEEP_ERRORS=$(abspath $(ERRORS)) $(PYTEST) --durations=10 $(if $(AFTER_TEST),--skip-passed $(PASSED))
+	time PYFA_ROCM_KEEP_ERRORS=$(abspath $(ERRORS)) $(PYTEST) --durations=10 $(NOTED)
 
 # `test-full` runs each kernel of the library: what it leaves out, `ci` does not have. And more random problems.
 test-all:
@@ -138,7 +138,7 @@ test-adapters:
 # Programs of others on this build's software device, each in an environment of its own. CLIENTS: only these.
 test-clients: build
 	@native/tools/toolchain.sh --adapters
-	native/tools/test_clients.sh $(CLIENTS) -- -n $(JOBS) --durations=10
+	native/tools/test_clients.sh $(CLIENTS) -- -n $(JOBS) --durations=10 $(NOTED)
 
 # Engines of others that call this build's library, each in an environment of its own. ENGINES: only these. Two at a time:
 # what tests of an engine wait for is mostly one process.

@@ -39,10 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--budget", type=float, default=0, metavar="SECONDS", help="with --quick: begin no test after that"
     )
-    parser.addoption(
-        "--note-passed", type=Path, metavar="FILE", help="write which tests need not run with all kernels too"
-    )
-    parser.addoption("--skip-passed", type=Path, metavar="FILE", help="leave those out")
+    passed.add_options(parser)
     parser.addoption(
         "--soak",
         type=float,
@@ -64,18 +61,14 @@ def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
     if folder := os.environ.get(errors.VARIABLE):
         config.pluginmanager.register(errors.Keeping(Path(folder)))
-    if file := config.getoption("--note-passed"):
-        config.pluginmanager.register(passed.Noting(file, is_worker))
+    passed.register(config)
     if not is_worker and config.get_verbosity() <= 0:
         config.pluginmanager.register(Progress(config))
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what passed just now, and begin with what takes longest."""
-    if file := config.getoption("--skip-passed"):
-        items[:], left = passed.without_passed(items, file)
-        config.hook.pytest_deselected(items=left)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest."""
     items[:] = costly_first(items)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from plugins import order, quick
+from emulator.support import toolchain
+from plugins import order, passed, quick
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,24 +60,70 @@ def test_each_value_comes_first() -> None:
 
 def test_what_passed_is_left_out(tmp_path: Path) -> None:
     """The software device's own tests do not run twice, as long as neither they nor the device change."""
-    file = tmp_path / "passed.txt"
     tests = ["tests/emulator/isa/test_mad.py", "tests/build/test_version.py"]
+    notes = tmp_path / "pyfa_rocm" / "passed"
 
     def last_line(*options: str) -> str:
         command = [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", *tests, *options]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stdout
         return done.stdout.splitlines()[-1]
 
-    first = last_line("--quick", "--note-passed", str(file))
-    state, *names = file.read_text().splitlines()
+    first = last_line("--quick", "--note-passed", "--skip-passed")
+    assert "deselected" not in first
+    (file,) = notes.iterdir()
+    state, *names, end = file.read_text().splitlines()
+    assert (state, end) == (file.name, "end")
     assert names
     assert all(name.startswith("tests/emulator/") for name in names)
-    rest = last_line("--skip-passed", str(file))
-    assert f"{len(names)} deselected" in rest
-    assert "deselected" not in first
-    file.write_text("\n".join([state[::-1], *names]))
-    assert "deselected" not in last_line("--skip-passed", str(file))
+    tests = tests[:1]
+    assert f"{len(names)} deselected" in last_line("--skip-passed", "--note-passed")
+    assert file.read_text().splitlines() == [state, *names, end]
+
+
+def test_a_state_is_all_that_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file, a variable or the device that differs is another state; the oldest states are forgotten."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(passed, "_MOST_STATES", 4)
+    file = tmp_path / "file"
+    file.write_text("a")
+    monkeypatch.setattr(passed, "_files", lambda: iter([ROOT / "CMakeLists.txt"]))
+    states = []
+    for change in (
+        lambda: None,
+        lambda: monkeypatch.setattr(passed, "_files", lambda: iter([ROOT / "README.md"])),
+        lambda: monkeypatch.setenv("FMHA_EMU_ARCH", "gfx942"),
+        lambda: monkeypatch.setenv("FMHA_TEST_EXAMPLES", "7"),
+        lambda: monkeypatch.setenv("PYFA_ROCM_EMULATOR", str(file)),
+        lambda: file.write_text("b"),
+    ):
+        change()
+        toolchain.emulator_path.cache_clear()
+        passed.state.cache_clear()
+        states.append(passed.state())
+        passed.note({"a test"})
+        assert passed.names() == {"a test"}
+        passed.note({"another"})
+        assert passed.names() == {"a test", "another"}
+    assert len(set(states)) == len(states)
+    assert len(list(passed.folder().iterdir())) == 4
+    noted = passed.folder() / passed.state()
+    whole = noted.read_text()
+    for damaged in (whole[:-3], whole[1:], "", "\udcff"):
+        noted.write_bytes(damaged.encode(errors="surrogateescape"))
+        assert passed.names() == set()
+    monkeypatch.undo()
+    toolchain.emulator_path.cache_clear()
+    passed.state.cache_clear()
+
+
+def test_notes_without_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is noted where nothing can be written."""
+    (tmp_path / "pyfa_rocm").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    passed.note({"a test"})
+    assert passed.names() == set()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])

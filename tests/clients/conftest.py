@@ -12,7 +12,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
 import pytest
-from plugins import hypothesis_profile  # noqa: F401
+from plugins import (
+    hypothesis_profile,  # noqa: F401
+    passed,
+)
 
 HAS_JAX = importlib.util.find_spec("jax_rocm7_plugin") is not None
 
@@ -22,8 +25,13 @@ if HAS_JAX:
     os.environ |= jax_setup.ENVIRONMENT | {"FMHA_EMU_DEVICES": "4", "FMHA_EMU_TRACK_INITIALIZED": "1"}
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    passed.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """The loader's path is fixed when a process starts."""
+    passed.register(config)
     if not HAS_JAX:
         return
     try:

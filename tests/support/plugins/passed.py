@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Tests of the software device that need not run twice.
+"""Tests of the software device that need not run twice, in this clone or another.
 
-`pytest --quick --note-passed FILE` notes which of them ran whole and passed; `pytest --skip-passed FILE`
-leaves those out. Only tests that use no kernel of this project count, since `make test` builds some and
-`make test-full` all. FILE begins with a hash of the device and its tests: of others it says nothing.
+`pytest --note-passed` notes which of them ran whole and passed; `pytest --skip-passed` leaves those out. Only
+tests that use no kernel of this project count. The notes lie in the user's cache folder, in a file for each
+state: a hash of all that decides these tests. Without a folder to write to nothing is noted, and all run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import re
-from collections.abc import Generator
+import tempfile
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,35 +21,121 @@ import pytest
 from plugins import quick
 
 TESTS = quick.TESTS
+ROOT = TESTS.parent
 _WHOLE = "ran whole"  # a property of a report
-_USES_KERNELS = re.compile(r"pyfa_rocm|support\.kernels|\brun_as\b")
+# Tests of files with these words depend on kernels, pages, or more of the package than the state has.
+_MORE = {
+    "emulator": re.compile(
+        r"pyfa_rocm|support\.kernels|python_tests|build/release|ROOT / \"(docs|native|build)"
+    ),
+    "clients": re.compile(r"import pyfa_rocm|pyfa_rocm\.(jax|clock|oracle)|client_pages"),
+}
+# What decides tests beside the device's code: its programs, the tests themselves, their packages, compilers,
+# and the part of our package that puts a program on the device.
+_DECIDES = (
+    *("native/emulator", "native/tools/fetch", "native/tools/toolchain.sh", "native/archs.toml"),
+    *("native/tools/environments.sh", "native/tools/test_clients.sh"),
+    *("tests/conftest.py", "tests/support", "tests/emulator", "tests/clients"),
+    *("pyfa_rocm/_runtime", "pyfa_rocm/array.py", "pyfa_rocm/device.py", "pyfa_rocm/emulator.py"),
+    "pyfa_rocm/cli/device.py",
+)
+_MOST_STATES = 16
 
 
+def folder() -> Path:
+    """Where the notes are, beside the compiler's cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "pyfa_rocm" / "passed"
+
+
+def _files() -> Iterator[Path]:
+    for name in _DECIDES:
+        path = ROOT / name
+        found = [path] if path.is_file() else sorted(path.rglob("*"))
+        assert found, f"{name} is not there"
+        yield from (f for f in found if f.is_file() and "__pycache__" not in f.parts)
+
+
+@cache
 def state() -> str:
-    """A hash of the device and of what tests it."""
+    """A hash of what decides the tests: files, FMHA_ variables, and what this machine's CPU can do."""
     from emulator.support.toolchain import emulator_path
 
     found = hashlib.sha256(emulator_path().read_bytes())
-    folders = (TESTS / "emulator", TESTS / "support")
-    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
-        found.update(str(path.relative_to(TESTS)).encode() + hashlib.sha256(path.read_bytes()).digest())
+    for path in _files():
+        found.update(str(path.relative_to(ROOT)).encode() + hashlib.sha256(path.read_bytes()).digest())
+    found.update(repr(sorted(pair for pair in os.environ.items() if pair[0].startswith("FMHA_"))).encode())
+    cpu = re.search(r"^flags.*$", Path("/proc/cpuinfo").read_text(), re.M)
+    found.update(cpu[0].encode() if cpu else b"")
     return found.hexdigest()
 
 
 @cache
 def may_count(path: Path) -> bool:
-    """Tell whether a file's tests depend on nothing but the device."""
-    return path.is_relative_to(TESTS / "emulator") and not _USES_KERNELS.search(path.read_text())
+    """Tell whether the state has all that a file's tests depend on."""
+    rooms = [room for room in _MORE if path.is_relative_to(TESTS / room)]
+    return bool(rooms) and not _MORE[rooms[0]].search(path.read_text())
+
+
+def names() -> set[str]:
+    """The tests that have passed in this state."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        lines = (folder() / state()).read_text().splitlines()
+        if lines[:1] == [state()] and lines[-1:] == ["end"]:
+            return set(lines[1:-1])
+    return set()
+
+
+def note(more: set[str]) -> None:
+    """Add tests to this state's, and forget the oldest states."""
+    with contextlib.suppress(OSError):
+        folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder(), delete=False) as new:
+            new.write("\n".join([state(), *sorted(names() | more), "end"]) + "\n")
+        Path(new.name).replace(folder() / state())
+        for old in sorted(folder().iterdir(), key=lambda path: -path.stat().st_mtime)[_MOST_STATES:]:
+            old.unlink()
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare the two options."""
+    parser.addoption("--note-passed", action="store_true", help="note which tests of the device passed")
+    parser.addoption("--skip-passed", action="store_true", help="leave out what was noted")
+
+
+def register(config: pytest.Config) -> None:
+    """Register what the options ask for."""
+    if config.getoption("--note-passed"):
+        config.pluginmanager.register(Noting(is_worker=hasattr(config, "workerinput")))
+    if config.getoption("--skip-passed"):
+        config.pluginmanager.register(Skipping())
+
+
+class Skipping:
+    """The plugin that leaves tests out."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out what was noted."""
+        passed = names()
+        left = [item for item in items if item.nodeid in passed and may_count(item.path)]
+        config.hook.pytest_deselected(items=left)
+        out = set(left)
+        items[:] = [item for item in items if item not in out]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Nothing left to run is no failure."""
+        if names() and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            session.exitstatus = pytest.ExitCode.OK
 
 
 class Noting:
     """The plugin that notes; with workers, they judge, and the process that reports writes."""
 
-    def __init__(self, file: Path, is_worker: bool) -> None:
-        self.file = file
+    def __init__(self, is_worker: bool) -> None:
         self.is_worker = is_worker
-        self.names: list[str] = []
-        file.unlink(missing_ok=True)
+        self.passed: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
@@ -63,16 +152,9 @@ class Noting:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note it."""
         if report.when == "call" and report.passed and (_WHOLE, True) in map(tuple, report.user_properties):
-            self.names.append(report.nodeid)
+            self.passed.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
         """Write the file."""
         if not self.is_worker:
-            self.file.write_text("\n".join([state(), *sorted(self.names)]) + "\n")
-
-
-def without_passed(items: list[pytest.Item], file: Path) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Return the tests to run, and those to leave out; all run if the file is absent or of another state."""
-    first, *names = file.read_text().splitlines() if file.exists() else [""]
-    passed = set(names) if first == state() else set()
-    return [i for i in items if i.nodeid not in passed], [i for i in items if i.nodeid in passed]
+            note(self.passed)
