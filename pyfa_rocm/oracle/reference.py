@@ -19,6 +19,7 @@ from pyfa_rocm.oracle.rounding import (
     lse_tolerance,
     numerics_of,
     o_errors,
+    score_errors,
     smallest_normal,
 )
 
@@ -160,8 +161,9 @@ def attention(
             None if keep is None else keep[b, h], keep_scale,
         )  # fmt: skip
         o[b, :, h], lse[b, h] = head.o, head.lse
-        lse_bound[b, h] = lse_tolerance(head, numerics)
-        bound[b, :, h], variance[b, :, h], mean[b, :, h] = o_errors(head, numerics)
+        of_scores = score_errors(head, numerics)
+        lse_bound[b, h] = lse_tolerance(head, numerics, of_scores)
+        bound[b, :, h], variance[b, :, h], mean[b, :, h] = o_errors(head, numerics, of_scores)
     return Expected(o, lse, bound, lse_bound, variance, mean, numerics.bias_slack)
 
 

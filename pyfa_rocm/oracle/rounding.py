@@ -204,18 +204,21 @@ def ulp(x: Any, dtype: str) -> Float64:
     return np.asarray(np.where(x == 0, 0.0, spacing)).clip(min=_SMALLEST_ULP[dtype])
 
 
-def o_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64]:
-    """Return the bound, variance and mean of O's error."""
+def o_errors(
+    head: Head, numerics: Numerics, of_scores: tuple[Float64, Float64]
+) -> tuple[Float64, Float64, Float64]:
+    """Return the bound, variance and mean of O's error; `of_scores` is that of `score_errors`."""
     spacing = ulp(head.o, numerics.o_dtype)
-    bound, variance, mean = _p_errors(head, numerics)
-    chains, points = _float32_errors(head, numerics)
+    squares = head.weights**2 @ head.v**2
+    bound, variance, mean = _p_errors(head, numerics, squares)
+    chains, points = _float32_errors(head, numerics, of_scores, squares)
     usual = chains + points / math.sqrt(3)
     return spacing + bound + SIGMAS * chains + points, spacing**2 / 12 + variance + usual**2, mean
 
 
-def lse_tolerance(head: Head, numerics: Numerics) -> Float64:
-    """Return the bound of the LSE's error; 0 where it is -inf."""
-    chains, points = _score_errors(head, numerics)
+def lse_tolerance(head: Head, numerics: Numerics, of_scores: tuple[Float64, Float64]) -> Float64:
+    """Return the bound of the LSE's error; 0 where it is -inf. `of_scores` is that of `score_errors`."""
+    chains, points = of_scores
     scores = (head.p * (SIGMAS * chains + points)).sum(axis=1)
     of_l = SIGMAS / math.sqrt(3) * _E * math.sqrt(_l_chain(head, numerics)) + 3 * _tiles(head, numerics) * _E
     seen = np.isfinite(head.lse)
@@ -232,52 +235,68 @@ def _l_chain(head: Head, numerics: Numerics) -> float:
     return float(min(head.p.shape[1], numerics.tile_n / 2 + _tiles(head, numerics)))
 
 
-def _score_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64]:
+def score_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64]:
     """Return the standard deviation of |e_j| by chains of roundings, and the bound by single roundings."""
-    size = np.abs(head.scores) if head.add is None else np.abs(head.scores) + np.abs(_finite(head.add))
-    chain = math.sqrt(head.hdim / 2) * head.products + math.sqrt(head.hdim / 3) * np.abs(head.scores)
-    rows = 4 * (np.abs(head.maximum) + 1)
-    chain, points = chain / math.sqrt(3), 5 * size
+    size = np.abs(head.scores)
+    chain = math.sqrt(head.hdim / 6) * head.products + math.sqrt(head.hdim) / 3 * size
+    points = 5 * (size if head.add is None else size + np.abs(_finite(head.add)))
     if head.softcap:
         slope = 1 - np.tanh(head.scores / head.softcap) ** 2
         chain, points = chain * slope, points * slope + 10 * head.softcap
     of_scale = math.log(numerics.p_scale) if numerics.raised else 0.0
-    return _E * chain, _E * (points + rows + 2 + of_scale)
+    return _E * chain, _E * (points + (4 * (np.abs(head.maximum) + 1) + 2 + of_scale))
 
 
-def _float32_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64]:
+def _float32_errors(
+    head: Head, numerics: Numerics, of_scores: tuple[Float64, Float64], squares: Float64
+) -> tuple[Float64, Float64]:
     """Return what float32 does to O: the standard deviation by chains, the bound by single roundings."""
     v, o = np.abs(head.v), np.abs(head.o)
-    of_scores = [
-        (head.weights * e) @ v + o * (head.p * e).sum(axis=1, keepdims=True)
-        for e in _score_errors(head, numerics)
-    ]
-    size = np.sqrt(head.weights**2 @ v**2) + o
+    chains, points = (
+        (head.weights * e) @ v + o * np.einsum("ij,ij->i", head.p, e)[:, None] for e in of_scores
+    )
+    size = np.sqrt(squares) + o
     chain = math.sqrt(head.p.shape[1]) * size + math.sqrt(_l_chain(head, numerics)) * o
     scaling = (4 + 3 * _tiles(head, numerics)) * (o + size)
-    return of_scores[0] + _E / math.sqrt(3) * chain, of_scores[1] + _E * scaling
+    return chains + _E / math.sqrt(3) * chain, points + _E * scaling
 
 
-def _p_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64]:
+def _p_errors(head: Head, numerics: Numerics, squares: Float64) -> tuple[Float64, Float64, Float64]:
     """Return the bound, variance and mean of what rounding P does to O."""
     if numerics.p_dtype == "float32":
         zero = np.zeros_like(head.o)
         return zero, zero, zero
     size, weights, dtype = np.abs(head.v), head.weights, numerics.p_dtype
     ulp_of_one = 2.0 ** -MANTISSA_BITS[dtype]
-    unit = 1.0 / (head.total * numerics.p_scale)  # P = weights / unit is what is rounded
-    smallest = _SMALLEST_ULP[dtype] * unit * (weights > 0)
-    bound = 0.5 * (ulp_of_one * (weights @ size) + smallest @ size)
-    variance = (ulp_of_one**2 * (weights**2 @ size**2) + smallest**2 @ size**2) / 12
-    flushed = (weights / unit < smallest_normal(dtype)) & numerics.flushes
-    if flushed.any():
-        bound += np.where(flushed, weights, 0.0) @ size
-    mean = np.where(weights / unit < _SMALLEST_ULP[dtype] / 2, weights / unit, 0.0)
+    unit = 1.0 / (head.total * numerics.p_scale)
+    smallest = _SMALLEST_ULP[dtype] * unit
+    of_size, of_squares = _sums(weights > 0, size)
+    bound = 0.5 * (ulp_of_one * (weights @ size) + smallest * of_size)
+    variance = (ulp_of_one**2 * squares + smallest**2 * of_squares) / 12
+    p = weights / unit  # what is rounded
+    lost = np.where(p < _SMALLEST_ULP[dtype] / 2, p, 0.0)
     top = head.keep_scale * numerics.p_scale
-    largest = weights / unit > top * (1.0 - _FLOAT32_NOISE)
-    mean = np.where(largest, _taken_from_top(top, numerics), mean)
-    mean = np.where(flushed, weights / unit, mean) * unit * (weights > 0)
-    return bound, variance, -(mean @ head.v)
+    if taken := _taken_from_top(top, numerics):
+        lost[p > top * (1.0 - _FLOAT32_NOISE)] = taken
+    if numerics.flushes:
+        flushed = p < smallest_normal(dtype)
+        bound += np.where(flushed, weights, 0.0) @ size
+        lost = np.where(flushed, p, lost)
+    mean = (lost * unit) @ head.v if lost.any() else np.zeros_like(head.o)
+    return bound, variance, -mean
+
+
+def _sums(seen: npt.NDArray[np.bool_], size: Float64) -> tuple[Float64, Float64]:
+    """Return the sums of `size` and of its squares over the keys that a row sees."""
+    both = np.hstack([size, size**2])
+    first, count = seen.argmax(axis=1), seen.sum(axis=1)
+    last = seen.shape[1] - 1 - seen[:, ::-1].argmax(axis=1)
+    if ((count == 0) | (last - first + 1 == count)).all():  # neighbours, which takes no product
+        upto = np.vstack([np.zeros_like(both[:1]), both.cumsum(axis=0)])
+        sums = upto[first + count] - upto[first]
+    else:
+        sums = seen.astype(np.float64) @ both
+    return sums[:, : size.shape[1]], sums[:, size.shape[1] :]
 
 
 def _taken_from_top(top: float, numerics: Numerics) -> float:

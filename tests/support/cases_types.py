@@ -68,6 +68,15 @@ class Varlen:
         return _starts(self.lengths_k, self.slack_k)
 
 
+def _in_use(starts: tuple[int, ...], lengths: tuple[int, ...]) -> Bools:
+    """Return which rows belong to a sequence; `starts` has their total behind the last."""
+    begins = np.array(starts[:-1], np.int64)
+    change = np.zeros(starts[-1] + 1, np.int64)
+    np.add.at(change, begins, 1)
+    np.add.at(change, begins + np.array(lengths, np.int64), -1)
+    return np.asarray(change.cumsum()[:-1] > 0)
+
+
 def _starts(lengths: tuple[int, ...], slack: tuple[int, ...] | None) -> tuple[int, ...]:
     slots = lengths if slack is None else [n + m for n, m in zip(lengths, slack, strict=True)]
     return tuple(accumulate(slots, initial=0))
@@ -186,19 +195,17 @@ class Case:
             for b in range(self.batch):
                 yield b, b, slice(0, self.seqlen_q), slice(0, self.seqlen_k)
             return
-        lengths = zip(self.varlen.lengths_q, self.varlen.lengths_k, strict=True)
-        for b, (n, m) in enumerate(lengths):
-            q, k = self.varlen.cu_q[b], self.varlen.cu_k[b]
+        packed = self.varlen
+        rows = zip(packed.cu_q, packed.lengths_q, packed.cu_k, packed.lengths_k, strict=False)
+        for b, (q, n, k, m) in enumerate(rows):
             yield b, 0, slice(q, q + n), slice(k, k + m)
 
     def rows_in_use(self) -> tuple[Bools, Bools]:
         """Return which rows of q and of k belong to a sequence."""
-        q, k = np.zeros(self.total_q, np.bool_), np.zeros(self.total_k, np.bool_)
-        if self.varlen is None:
-            return ~q, ~k
-        for _, _, of_q, of_k in self.sequences():
-            q[of_q], k[of_k] = True, True
-        return q, k
+        packed = self.varlen
+        if packed is None:
+            return np.ones(self.total_q, np.bool_), np.ones(self.total_k, np.bool_)
+        return _in_use(packed.cu_q, packed.lengths_q), _in_use(packed.cu_k, packed.lengths_k)
 
     def inputs(self) -> list[Array]:
         """q, k, v from a normal distribution."""
