@@ -93,7 +93,7 @@ demo:
 	@ln -sfn release/kernels.json build/kernels.json
 	@$(PYTHON) -m pyfa_rocm demo
 
-# Some kernels of each family, arch and origin
+# Some kernels of each family, arch and origin. FULL_FOLLOWS=1: without tests that force one kernel, as `make test-full` will.
 test: KERNEL_FILTER = $(TEST_KERNELS)
 test:
 	@native/tools/toolchain.sh --targets "$(GPU_TARGETS)" --tests
@@ -105,7 +105,7 @@ test:
 	@$(PROGRESS) building cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 	$(CTEST) -E '$(LEFT_CTESTS)'
-	time $(PYTEST) --quick --note-passed
+	time $(PYTEST) --quick --note-passed $(if $(FULL_FOLLOWS),--full-follows)
 
 check:
 	@native/tools/toolchain.sh --tests --lint

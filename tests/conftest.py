@@ -39,6 +39,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--budget", type=float, default=0, metavar="SECONDS", help="with --quick: begin no test after that"
     )
+    parser.addoption(
+        "--full-follows",
+        action="store_true",
+        help="with --quick: leave tests that force one kernel to the whole run that follows",
+    )
     passed.add_options(parser)
     parser.addoption(
         "--soak",
@@ -57,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # So that the software device sees each array come and go: fresh memory, and none once it is gone.
     memory.most_kept_bytes = 0
     if config.getoption("--quick"):
-        config.pluginmanager.register(Quick(config.getoption("--budget")))
+        config.pluginmanager.register(Quick(config.getoption("--budget"), config.getoption("--full-follows")))
     is_worker = hasattr(config, "workerinput")
     if folder := os.environ.get(errors.VARIABLE):
         config.pluginmanager.register(errors.Keeping(Path(folder)))

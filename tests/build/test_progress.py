@@ -58,6 +58,19 @@ def test_each_value_comes_first() -> None:
     assert quick.spread(items, 0) == []
 
 
+def test_what_forces_a_kernel() -> None:
+    """A test with the mark, or of a row of the catalogue."""
+
+    def item(mark: bool = False, **params: Any) -> Any:
+        callspec = SimpleNamespace(params=params)
+        return SimpleNamespace(get_closest_marker=lambda name: mark or None, callspec=callspec)
+
+    assert quick.forces_a_kernel(item(mark=True))
+    assert quick.forces_a_kernel(item(row={"name": "a kernel"}))
+    assert not quick.forces_a_kernel(item(arch="gfx942"))
+    assert not quick.forces_a_kernel(SimpleNamespace(get_closest_marker=lambda name: None))  # type: ignore[arg-type]
+
+
 def test_what_passed_is_left_out(tmp_path: Path) -> None:
     """The software device's own tests do not run twice, as long as neither they nor the device change."""
     tests = ["tests/emulator/isa/test_mad.py", "tests/build/test_version.py"]

@@ -75,6 +75,7 @@ def test_tiles_without_keys(row: Row) -> None:
     _run(replace(case, causal=row["mask"]), row)
 
 
+@pytest.mark.every_kernel
 @pytest.mark.skipif("FMHA_EMU_ARCH" in os.environ, reason="this is the other arch")
 @pytest.mark.parametrize("arch", sorted({row["arch"] for row in rows()} - {this_arch()}))
 def test_other_archs(arch: str, device_kind: str) -> None:

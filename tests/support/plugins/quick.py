@@ -94,11 +94,21 @@ def is_for_want_of_a_kernel(error: BaseException) -> bool:
     return type(error).__name__ == "UnsupportedError" or bool(MISSING.search(str(error)))
 
 
-class Quick:
-    """The plugin: `budget` seconds are for all tests of a process, 0 means that there is no limit."""
+def forces_a_kernel(item: pytest.Item) -> bool:
+    """Tell whether a test runs one kernel, whichever others there are."""
+    callspec = getattr(item, "callspec", None)
+    return bool(item.get_closest_marker("every_kernel") or (callspec and "row" in callspec.params))
 
-    def __init__(self, budget: float) -> None:
+
+class Quick:
+    """The plugin: `budget` seconds are for all tests of a process, 0 means that there is no limit.
+
+    If `full_follows`, a whole run with more kernels follows: tests that force a kernel are left to it.
+    """
+
+    def __init__(self, budget: float, full_follows: bool) -> None:
         self.budget = budget
+        self.full_follows = full_follows
         self.began = time.monotonic()
         self.is_partial = bool(json.loads(library.build_info_json())["kernel_filter"])
         os.environ[_VARIABLE] = "1"
@@ -114,6 +124,7 @@ class Quick:
             id(item)
             for name, group in groups.items()
             for item in (group if name not in counts else spread(group, counts[name]))
+            if not (self.full_follows and forces_a_kernel(item))
         }
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
         items[:] = [item for item in items if id(item) in kept]
