@@ -288,14 +288,14 @@ def _p_errors(head: Head, numerics: Numerics, squares: Float64) -> tuple[Float64
 
 def _sums(seen: npt.NDArray[np.bool_], size: Float64) -> tuple[Float64, Float64]:
     """Return the sums of `size` and of its squares over the keys that a row sees."""
-    both = np.hstack([size, size**2])
     first, count = seen.argmax(axis=1), seen.sum(axis=1)
     last = seen.shape[1] - 1 - seen[:, ::-1].argmax(axis=1)
     if ((count == 0) | (last - first + 1 == count)).all():  # neighbours, which takes no product
-        upto = np.vstack([np.zeros_like(both[:1]), both.cumsum(axis=0)])
-        sums = upto[first + count] - upto[first]
+        upto = np.zeros((2 * size.shape[1], len(size) + 1))
+        np.hstack([size, size**2]).T.cumsum(axis=1, out=upto[:, 1:])
+        sums = (upto[:, first + count] - upto[:, first]).T
     else:
-        sums = seen.astype(np.float64) @ both
+        sums = seen.astype(np.float64) @ np.hstack([size, size**2])
     return sums[:, : size.shape[1]], sums[:, size.shape[1] :]
 
 
