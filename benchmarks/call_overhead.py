@@ -131,7 +131,7 @@ def enter_environment() -> None:
         return
     install_flash_attn()
     python = str(ENVIRONMENT / "bin" / "python")
-    os.execv(python, [python, str(Path(__file__).resolve()), *sys.argv[1:]])
+    os.execv(python, [python, "-m", "benchmarks.call_overhead", *sys.argv[1:]])
 
 
 def stubbed_flash_attn() -> dict[str, Callable[[], Any]]:
@@ -457,8 +457,6 @@ def main() -> int:
     args = arguments()
     if not args.without_flash_attn:
         enter_environment()
-    if (ROOT / "pyfa_rocm").is_dir():  # a source checkout: measure this one
-        sys.path.insert(0, str(ROOT))
     from pyfa_rocm import FmhaError
     from pyfa_rocm._runtime import paths
 

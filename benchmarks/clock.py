@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.published import judge as judge_clock
 from benchmarks.published.against import Clock, judge

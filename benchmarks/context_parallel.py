@@ -16,12 +16,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pyfa_rocm.clock.estimate import estimate
 from pyfa_rocm.clock.subjects import subjects

@@ -60,7 +60,7 @@ def main() -> None:
         return
     result = {}
     for name, seqlen in PROBLEMS.items():
-        command = [sys.executable, __file__, "--child", str(seqlen)]
+        command = [sys.executable, "-m", "benchmarks.loading", "--child", str(seqlen)]
         rounds = [
             json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(ROUNDS)
         ]

@@ -28,8 +28,7 @@ from pathlib import Path
 
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
-from choices import Grid, Losses
-
+from benchmarks.choices import Grid, Losses
 from pyfa_rocm import fmha
 from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams

@@ -13,13 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.training_config import PRESETS, Config
 from pyfa_rocm.clock.estimate import Estimate, estimate

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from training_config import Config
+
+from benchmarks.training_config import Config
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 NOISE = 0.1  # share of tokens that follow no rule

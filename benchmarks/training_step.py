@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A training step of a small transformer, with two ways to attend: time, memory, loss, and loss curves.
 
-    training_step.py                                       pyfa_rocm and sdpa, in the preset for this machine
-    training_step.py --backends pyfa_rocm eager --preset mi300x --output-json step.json
-    training_step.py --preset tiny --curve-steps 50 --plot curve.png
+    python -m benchmarks.training_step                   pyfa_rocm and sdpa, in the preset for this machine
+    python -m benchmarks.training_step --backends pyfa_rocm eager --preset mi300x --output-json step.json
+    python -m benchmarks.training_step --preset tiny --curve-steps 50 --plot curve.png
 
 Each backend trains in a process of its own, one after the other, which imports nothing of the other. Without
 a card torch computes on the CPU, and pyfa_rocm's kernels run on the software device: step times are then
@@ -25,8 +25,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-import training_model
-from training_config import PRESETS, Config
+from benchmarks import training_model
+from benchmarks.training_config import PRESETS, Config
 
 BACKENDS = ("pyfa_rocm", "sdpa", "eager", "flash_attn")
 OVERRIDES = ("batch", "seqlen", "d_model", "heads", "layers", "vocab", "warmup", "steps", "seed")
@@ -99,7 +99,7 @@ def isolated(name: str, config: Config | None, curves: list[Config]) -> dict[str
     order = json.dumps(
         {"backend": name, "config": asdict(config) if config else None, "curves": [asdict(x) for x in curves]}
     )
-    command = [sys.executable, str(Path(__file__).resolve()), "--worker", order]
+    command = [sys.executable, "-m", "benchmarks.training_step", "--worker", order]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         fail(f"backend {name} failed, with the words above (exit status {done.returncode})")
@@ -230,7 +230,7 @@ def main() -> int:
     if args.output_json is not None:
         args.output_json.write_text(json.dumps(result, indent=2) + "\n")
     if args.plot is not None:
-        from training_plot import draw
+        from benchmarks.training_plot import draw
 
         draw(result["curve"], args.plot)
     return 0 if result["curve"] is None or result["curve"]["ok"] else 1

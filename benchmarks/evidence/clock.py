@@ -76,7 +76,7 @@ def _series(card: str, rows: dict[str, Row]) -> list[Row]:
 
 def _again(card: str, count: int) -> list[Row]:
     """Time the cheapest rows of the series once more, in a process whose device plays the card."""
-    command = [sys.executable, record.__file__, "--again", str(count), "--cards", card]
+    command = [sys.executable, "-m", record.__name__, "--again", str(count), "--cards", card]
     environment = {"PYFA_ROCM_DEVICE": "emulator", "FMHA_EMU_ARCH": record.ARCHS[card]}
     done = subprocess.run(
         command, check=True, cwd=record.ROOT, env=os.environ | environment, stdout=subprocess.PIPE, text=True

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Collect what the page of evidence shows: ``collect.py --out FILE`` runs the build and writes JSON."""
+"""Collect what the page of evidence shows: ``--out FILE`` runs the build and writes JSON.
+
+native/tools/evidence.sh runs it, with the tests' modules on the path.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "tests"))
-sys.path.insert(2, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+
+from archs import read_archs
+from built import MORE_CHECKS
 
 from benchmarks.evidence import accuracy, clock, errors, findings, measured, pages, traffic
 from pyfa_rocm._runtime import library, paths
@@ -70,9 +73,7 @@ def versions(build: dict[str, Any]) -> dict[str, Any]:
 
 def peaks() -> dict[str, tuple[int, int]]:
     """Return the compute units and the clock of each card that the clock models."""
-    from tools import load_tool
-
-    cards = [card for arch in load_tool("catalogue/archs").read_archs().archs for card in arch.cards]
+    cards = [card for arch in read_archs().archs for card in arch.cards]
     found = {}
     for name, words in CARDS.items():
         constants = next(card.constants for card in cards if words in card.name)
@@ -110,8 +111,6 @@ def main() -> None:
     parser.add_argument("--measured", type=Path, metavar="FILE", help="what first-day wrote on a card")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
-    from built import MORE_CHECKS
-
     build = json.loads(library.build_info_json())
     jobs = args.jobs
     result: dict[str, Any] = {}

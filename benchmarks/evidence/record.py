@@ -122,7 +122,7 @@ def finish(card: str, every: int) -> None:
     ).stdout.strip()
     head = {
         "card": card,
-        "command": f"python benchmarks/evidence/record.py --cards {card} --every {every}",
+        "command": f"python -m benchmarks.evidence.record --cards {card} --every {every}",
         "commit": commit,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "every": every,
@@ -147,12 +147,20 @@ def main() -> None:
         work(args.cards[0], args.every)
         return
     for card in args.cards:
-        command = [sys.executable, __file__, "--here", "--cards", card, "--every", str(args.every)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.evidence.record",
+            "--here",
+            "--cards",
+            card,
+            "--every",
+            str(args.every),
+        ]
         environment = {"PYFA_ROCM_DEVICE": "emulator", "FMHA_EMU_ARCH": ARCHS[card]}
         subprocess.run(command, check=True, cwd=ROOT, env=os.environ | environment)
         finish(card, args.every)
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     main()

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Write the page of evidence from what was collected: ``render.py JSON HTML``, in build/evidence-venv."""
+"""Write the page of evidence from what was collected: ``python -m benchmarks.evidence.render JSON HTML``.
+
+native/tools/evidence.sh runs it, in build/evidence-venv.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.evidence import plots
 

@@ -50,7 +50,7 @@ make_venv() {
     done
     cat "${files[@]}" >"$venv/.requirements"
   fi
-  [ ! -e "$setup" ] || "$venv/bin/python" "$setup"
+  [ ! -e "$setup" ] || PYTHONPATH=tests "$venv/bin/python" -m "$group.with_$name.${name}_setup"
   versions=$(versions_of "$name")
   echo "$name: environment ready in $((SECONDS - begin)) s"
 }

@@ -16,8 +16,8 @@ if ! cmp -s "$locked" "$venv/.requirements"; then
     --only-binary=:all: -r "$locked"
   cp "$locked" "$venv/.requirements"
 fi
-build/venv/bin/python benchmarks/evidence/collect.py --errors "${ERRORS:-build/release/errors}" --out "$page/evidence.json" \
-  ${1:+--measured "$1"}
-"$venv/bin/python" benchmarks/evidence/render.py "$page/evidence.json" "$page/index.html"
+PYTHONPATH=tests:tests/support:native/tools/catalogue build/venv/bin/python -m benchmarks.evidence.collect \
+  --errors "${ERRORS:-build/release/errors}" --out "$page/evidence.json" ${1:+--measured "$1"}
+"$venv/bin/python" -m benchmarks.evidence.render "$page/evidence.json" "$page/index.html"
 build/venv/bin/python -m pytest tests/evidence -p no:cacheprovider
 echo "evidence: $page/index.html, $(wc -c <"$page/index.html") bytes"

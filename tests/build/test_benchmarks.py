@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import re
@@ -18,25 +18,26 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+call_overhead: Any = importlib.import_module("benchmarks.call_overhead")
 
 
-def _run(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a benchmark as a plain script from some other folder."""
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+def _run(name: str, *arguments: str, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a benchmark in a checkout."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / script), *arguments],
+        [sys.executable, "-m", f"benchmarks.{name}", *arguments],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
-        cwd=tmp_path,
-        env=env,
+        cwd=cwd,
+        env=inherited | more,
     )
 
 
-def test_context_parallel(tmp_path: Path) -> None:
+def test_context_parallel() -> None:
     """A row for each layout, of ranges that add up."""
-    done = _run(tmp_path, "context_parallel.py")
+    done = _run("context_parallel")
     assert done.returncode == 0, done.stderr
     *_, ring, ulysses, both = done.stdout.splitlines()
     for row, name in ((ring, "ring 64"), (ulysses, "Ulysses 64"), (both, "ring 8 x Ulysses 8")):
@@ -49,8 +50,8 @@ def test_context_parallel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_emulator(dtype: str, tmp_path: Path) -> None:
-    done = _run(tmp_path, "emulator.py", "--json", "--repeats", "1", "--dtype", dtype)
+def test_emulator(dtype: str) -> None:
+    done = _run("emulator", "--json", "--repeats", "1", "--dtype", dtype)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     ms, checked = result["ms_per_tile_d128"], result["ms_per_tile_d128_checked"]
@@ -74,17 +75,15 @@ def test_emulator(dtype: str, tmp_path: Path) -> None:
     assert 512 < result["wave_instructions_per_tile"] < 5120
 
 
-def test_emulator_refuses_no_repeats(tmp_path: Path) -> None:
-    done = _run(tmp_path, "emulator.py", "--repeats", "0")
+def test_emulator_refuses_no_repeats() -> None:
+    done = _run("emulator", "--repeats", "0")
     assert done.returncode == 2
     assert "--repeats" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_call_overhead(tmp_path: Path) -> None:
-    done = _run(
-        tmp_path, "call_overhead.py", "--json", "--without-flash-attn", "--rounds", "3", "--calls", "20"
-    )
+def test_call_overhead() -> None:
+    done = _run("call_overhead", "--json", "--without-flash-attn", "--rounds", "3", "--calls", "20")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     python = [f"{name}python_us" for name in ("", "decode_", "append_", "merge_")]
@@ -101,10 +100,10 @@ def test_call_overhead(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(
     not (ROOT / "build" / "flash_attn" / "ready").is_file(),
-    reason="flash-attn is not installed: running benchmarks/call_overhead.py once does it",
+    reason="flash-attn is not installed: running `python -m benchmarks.call_overhead` once does it",
 )
-def test_call_overhead_beside_flash_attn(tmp_path: Path) -> None:
-    done = _run(tmp_path, "call_overhead.py", "--json", "--rounds", "3", "--calls", "20")
+def test_call_overhead_beside_flash_attn() -> None:
+    done = _run("call_overhead", "--json", "--rounds", "3", "--calls", "20")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["flash_attn_python_us"] > 0
@@ -115,19 +114,11 @@ def test_call_overhead_beside_flash_attn(tmp_path: Path) -> None:
 
 def test_call_overhead_says_what_could_not_be_fetched(tmp_path: Path) -> None:
     """There is an environment to make, and no package index to take from."""
-    script = tmp_path / "benchmarks" / "call_overhead.py"
-    script.parent.mkdir()
-    shutil.copy(ROOT / "benchmarks" / "call_overhead.py", script)
-    env = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
-    done = subprocess.run(
-        [sys.executable, str(script), "--json"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=tmp_path,
-        env=env,
-    )
+    (tmp_path / "benchmarks").mkdir()
+    for name in ("__init__.py", "call_overhead.py"):
+        shutil.copy(ROOT / "benchmarks" / name, tmp_path / "benchmarks" / name)
+    nowhere = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
+    done = _run("call_overhead", "--json", cwd=tmp_path, **nowhere)
     assert done.returncode == 1
     assert "pip could not install torch" in done.stderr
     assert "--without-flash-attn" in done.stderr
@@ -135,22 +126,12 @@ def test_call_overhead_says_what_could_not_be_fetched(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
-def _call_overhead() -> Any:
-    spec = importlib.util.spec_from_file_location("call_overhead", ROOT / "benchmarks" / "call_overhead.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_call_overhead_takes_the_torch_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise one for CPUs: that for CUDA is several GB, of which nothing is measured."""
-    module = _call_overhead()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    assert module.torch_requirement() == ()
+    assert call_overhead.torch_requirement() == ()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert module.torch_requirement()[1:] == ("--extra-index-url", module.CPU_INDEX)
+    assert call_overhead.torch_requirement()[1:] == ("--extra-index-url", call_overhead.CPU_INDEX)
 
 
 def test_call_overhead_knows_the_size_before_it_fetches(tmp_path: Path) -> None:
@@ -163,20 +144,20 @@ def test_call_overhead_knows_the_size_before_it_fetches(tmp_path: Path) -> None:
         ):
             archive.writestr(f"tiny-1.0.dist-info/{name}", text)
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--find-links", str(tmp_path)]
-    assert _call_overhead().bytes_to_fetch(pip, ("tiny",)) == (wheel.stat().st_size, [wheel.name])
+    assert call_overhead.bytes_to_fetch(pip, ("tiny",)) == (wheel.stat().st_size, [wheel.name])
 
 
 @pytest.mark.parametrize("argument", ["--rounds", "--calls"])
-def test_call_overhead_refuses_none(argument: str, tmp_path: Path) -> None:
-    done = _run(tmp_path, "call_overhead.py", argument, "0")
+def test_call_overhead_refuses_none(argument: str) -> None:
+    done = _run("call_overhead", argument, "0")
     assert done.returncode == 2
     assert argument in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_backward(tmp_path: Path) -> None:
+def test_backward() -> None:
     """The problem that the page names: the gradients are right, and move less than the standard formula's."""
-    done = _run(tmp_path, "backward.py", "--json", "--repeats", "1")
+    done = _run("backward", "--json", "--repeats", "1")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     problem = result["problem"]
@@ -194,31 +175,27 @@ def test_backward(tmp_path: Path) -> None:
     assert result["hbm_bytes"] < result["standard_hbm_bytes"]
 
 
-def test_backward_refuses_what_is_not_there(tmp_path: Path) -> None:
-    done = _run(tmp_path, "backward.py", "--hdim", "1024")
+def test_backward_refuses_what_is_not_there() -> None:
+    done = _run("backward", "--hdim", "1024")
     assert done.returncode == 2
     assert done.stderr.startswith("backward.py: ")
     assert "Traceback" not in done.stderr
-    assert _run(tmp_path, "backward.py", "--repeats", "0").returncode == 2
+    assert _run("backward", "--repeats", "0").returncode == 2
 
 
-def _first_day() -> Any:
-    spec = importlib.util.spec_from_file_location("first_day", ROOT / "benchmarks" / "first_day.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def first_day(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("PYFA_ROCM_DEVICE", "emulator")  # which the program itself would leave set
+    return importlib.import_module("benchmarks.first_day")
 
 
-def test_first_day_fits_what_the_rows_determine() -> None:
+def test_first_day_fits_what_the_rows_determine(first_day: Any) -> None:
     """The first of three constants moves every row, the second none, and the third hardly any."""
     rng, noise = np.random.default_rng(0), 0.01
     alone = rng.uniform(0.2, 1.0, 20)
     slopes = np.stack([alone, np.zeros(20), alone * 1e-3], axis=1)
     errors = slopes @ np.array([0.3, 0.1, 0.2]) + rng.normal(0, noise, 20)
-    found = _first_day().fit(slopes, errors, noise)
+    found = first_day.fit(slopes, errors, noise)
     assert found.determined.tolist() == [True, False, False]
     assert found.places[0] == pytest.approx(0.8, abs=0.05)
     assert found.places[1:].tolist() == [0.5, 0.5]
@@ -227,30 +204,29 @@ def test_first_day_fits_what_the_rows_determine() -> None:
 
 @pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device")
 def test_first_day_finds_a_constant_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    first_day: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Times of the clock itself with a constant elsewhere; small problems take as long as a launch does."""
-    module = _first_day()
-    clock = module.Clock(("launch_seconds", "atomic_bandwidth"))
+    clock = first_day.Clock(("launch_seconds", "atomic_bandwidth"))
     work = {"kind": "attention", "direction": "forward", "nhead_q": 1, "nhead_k": 1, "hdim": 64,
             "causal": False, "dtype": "bfloat16"}  # fmt: skip
     steps = {}
     for seqlen in (64, 128, 192):
         workload = work | {"batch": 1, "seqlen": seqlen}
-        ready = module.from_json(workload).ready()
+        ready = first_day.from_json(workload).ready()
         measured = clock.seconds(ready, ready.kernels[0], {"launch_seconds": 0.9})
         row = {"kernel": ready.kernels[0], "measured": measured, "modelled": None}
         steps[f"choices {seqlen}"] = {"workload": workload, "candidates": [row]}
-    rows = list(module.rows_of({"steps": steps}))
-    found = module.fitted(rows, clock, 0.03)
+    rows = list(first_day.rows_of({"steps": steps}))
+    found = first_day.fitted(rows, clock, 0.03)
     launch, atomics = (found["constants"][name] for name in clock.names)
     assert (launch["determined"], atomics["determined"]) == (True, False)
     assert launch["place"] == pytest.approx(0.9, abs=0.2)
     for errors in found["errors"].values():
         assert errors["after"] < errors["before"] / 2
-    assert "atomic_bandwidth             not determined" in module.fit_text(found)
+    assert "atomic_bandwidth             not determined" in first_day.fit_text(found)
     file = tmp_path / "day.json"
     file.write_text(json.dumps({"steps": steps}))
     monkeypatch.setattr("sys.argv", ["first_day.py", str(file)])
-    module.main()
+    first_day.main()
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]] == ["64", "128", "192"]

@@ -12,11 +12,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import embed
 import pytest
-from tools import TOOLS, load_tool
+from catalogue import ARCHS, SETS, read_catalogue, select_rows
+from report import complaint
 
-CATALOGUE = TOOLS / "catalogue"
 ROOT = Path(__file__).resolve().parents[2]
+CATALOGUE = ROOT / "native" / "tools" / "catalogue"
 BUILD = ROOT / "build" / "release"
 TILES = """
 origin = "ck"
@@ -241,10 +243,9 @@ def test_a_kernel_is_in_the_smallest_set_that_names_it(tmp_path: Path) -> None:
 
 def test_shipped_sets() -> None:
     """Each set holds the one before it, and every arch has kernels in each."""
-    module = load_tool("catalogue/catalogue")
-    shipped = module.read_catalogue(ROOT / "native" / "kernels" / "catalogue")
-    for arch in module.ARCHS:
-        sets = [{row.name for row in module.select_rows(shipped, name, [arch])} for name in module.SETS]
+    shipped = read_catalogue(ROOT / "native" / "kernels" / "catalogue")
+    for arch in ARCHS:
+        sets = [{row.name for row in select_rows(shipped, name, [arch])} for name in SETS]
         assert sets[0]
         assert sets[0] <= sets[1] <= sets[2]
 
@@ -377,14 +378,13 @@ def test_same_catalogue_rewrites_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("resource", ["vgpr_spills", "sgpr_spills"])
 def test_spills_need_a_reason(resource: str) -> None:
     """A row may allow spills to other registers; nothing may go to memory."""
-    module = load_tool("catalogue/report")
     uses: dict[str, Any] = {"vgpr_spills": 0, "sgpr_spills": 0, "scratch_bytes": 0}
     row = {"arch": "gfx942", "name": "kernel", "allow_spills": None, **uses}
-    assert module.complaint(row) is None
-    assert f"kernel: {resource} 4; expected none" in module.complaint(row | {resource: 4})
+    assert complaint(row) is None
+    assert f"kernel: {resource} 4; expected none" in complaint(row | {resource: 4})
     allowed = row | {resource: 4, "allow_spills": "measured faster"}
-    assert module.complaint(allowed) is None
-    assert module.complaint(allowed | {"scratch_bytes": 8}).endswith("scratch_bytes 8; expected none")
+    assert complaint(allowed) is None
+    assert complaint(allowed | {"scratch_bytes": 8}).endswith("scratch_bytes 8; expected none")
 
 
 @pytest.mark.parametrize("werror", [False, True])
@@ -418,7 +418,7 @@ def test_build_says_what_its_kernels_come_to() -> None:
         {"arch": "gfx90a", "kernels": [{}, {}], "compile": cost, **sizes},
         {"arch": "gfx942", "kernels": [{}], "compile": cost | {"cpu_seconds": 30.0}, **sizes},
     ]
-    said = load_tool("catalogue/embed").summary(codes)
+    said = embed.summary(codes)
     assert said.startswith("3 kernels (gfx90a 2, gfx942 1) in 2 code objects, 4.00 MB, 1.00 MB packed; ")
     assert "compiled in 120 CPU seconds (" in said
     assert said.endswith(" cores), 90 the slowest unit, 1500 MB at most")

@@ -8,19 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ck_overlay as overlay
 import pytest
-from tools import TOOLS, load_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 CK = ROOT / "build/toolchain/ck/include"
-overlay = load_tool("compile/ck_overlay")
 
 pytestmark = pytest.mark.skipif(not CK.exists(), reason="no CK of `make toolchain`")
 
 
 def run(include: Path, out: Path) -> str:
     """Run it, and return what it says."""
-    command = [sys.executable, str(TOOLS / "compile/ck_overlay.py"), str(include), str(out)]
+    command = [sys.executable, str(ROOT / "native/tools/compile/ck_overlay.py"), str(include), str(out)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return done.stdout
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tools import load_tool
-
-tool = load_tool("catalogue/cover")
+import cover as tool
 
 
 def _pairs(rows: list[Any]) -> set[Any]:

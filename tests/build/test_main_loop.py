@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from tools import load_tool
+import report
 
 # The first block, which comes last, branches to what lies in front of the loop; nothing leads back to it.
 OUT_OF_ORDER = """
@@ -40,6 +40,5 @@ kernel:
 @pytest.mark.parametrize(("text", "counts"), [(OUT_OF_ORDER, (3, 1, 1)), (LONG_WAY, (6, 1, 1))])
 def test_main_loop(text: str, counts: tuple[int, int, int]) -> None:
     """A branch back is a loop only if a way leads to it; a jump to a register may be that way."""
-    report = load_tool("catalogue/report")
     found = report.main_loop(report.read_assembly(text)["kernel"])
     assert (found["instructions"], found["mfma"], found["valu"]) == counts

@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import prose
 import pytest
-from tools import load_tool
 
-prose = load_tool("lint/prose")
 ROOT = Path(__file__).resolve().parents[2]
 
 

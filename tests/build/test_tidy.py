@@ -7,9 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tools import load_tool
+import tidy
 
-tidy = load_tool("lint/tidy")
 PROGRAM = """#!/bin/sh
 [ "$1" != --version ] || { echo "version VERSION"; exit; }
 for source; do :; done

@@ -11,7 +11,7 @@ from pages.doc_blocks import Block, blocks, pages
 from pages.doc_run import Page
 
 # Commands that native/tools/test_clients.sh has run before.
-_INSTALLS = re.compile(r"pip install |python tests/clients/\w+/\w+_setup\.py\b")
+_INSTALLS = re.compile(r"pip install |PYTHONPATH=tests python -m clients\.\w+\.\w+_setup\b")
 
 
 def pages_with(mark: str) -> list[str]:

@@ -7,13 +7,12 @@ import ast
 from pathlib import Path
 from typing import Any
 
+import api_pages
 import pytest
-from tools import load_tool
+import stage
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "site" / "html"
-stage = load_tool("site/stage")
-api_pages = load_tool("site/api_pages")
 # Folders of the package that have no names for users
 INNER = {"cli", "clock", "oracle"}
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from archs import read_archs
 from cases_types import Case
 from reference import visible
-from tools import load_tool
 
 import pyfa_rocm
 from pyfa_rocm._call.params import CATALOGUE_TYPES
@@ -27,7 +27,7 @@ DTYPE_OF = {name: dtype for dtype, name in CATALOGUE_TYPES.items()}
 # Each arch's checks that are off by default, which our kernels pass.
 MORE_CHECKS = {
     arch.name: {"FMHA_EMU_CHECKS": "hazards-vector-scalar"}
-    for arch in load_tool("catalogue/archs").read_archs().archs
+    for arch in read_archs().archs
     if arch.late_scalars
 }
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import check_dll
 import pytest
-from tools import load_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -129,12 +129,11 @@ def without_padding(launch: str, mask: bytes) -> tuple[str, bytes]:
 
 def test_exports_are_those_of_linux() -> None:
     """Both have the functions of the header, and nothing else."""
-    check = load_tool("wheel/check_dll")
     header = (ROOT / "native/include/fmha_rocm.h").read_text(encoding="utf-8")
     said = run("nm", "-D", "--defined-only", LINUX / "libfmha_rocm.so")
-    image = check.Image((BUILD / "fmha_rocm.dll").read_bytes())
-    assert image.exports() == set(re.findall(r" T (\w+)", said)) == check.declared(header)
-    assert check.differences(image, header) == []
+    image = check_dll.Image((BUILD / "fmha_rocm.dll").read_bytes())
+    assert image.exports() == set(re.findall(r" T (\w+)", said)) == check_dll.declared(header)
+    assert check_dll.differences(image, header) == []
 
 
 def test_build_info_is_that_of_linux(machine: Machine, built: Path) -> None:

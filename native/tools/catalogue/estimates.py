@@ -11,7 +11,6 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent))
 from archs import write_if_changed
 
 if sys.version_info >= (3, 11):

@@ -154,7 +154,7 @@ def test_commands_are_on_the_path() -> None:
 
 def test_package_benchmark(wheel: Path) -> None:
     """It runs, and counts every byte once. How many is not a test's business."""
-    result = json.loads(run(sys.executable, ROOT / "benchmarks" / "package.py", "--json", wheel))
+    result = json.loads(run(sys.executable, "-m", "benchmarks.package", "--json", wheel, cwd=ROOT))
     parts = [
         result[name]
         for name in result

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""benchmarks/training_step.py: a model trains through the library as through eager attention."""
+"""`benchmarks.training_step`: a model trains through the library as through eager attention."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ import pytest
 import pyfa_rocm
 
 ROOT = Path(__file__).resolve().parents[3]
-SCRIPT = ROOT / "benchmarks" / "training_step.py"
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    package = str(Path(pyfa_rocm.__file__).parents[1])
+def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the program on the package that is tested, which may be the wheel's."""
+    package = Path(pyfa_rocm.__file__).parents[1]
     return subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments],
-        env=os.environ | {"PYTHONPATH": package},
+        [sys.executable, "-m", "benchmarks.training_step", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{ROOT}"},
         capture_output=True,
         text=True,
         timeout=600,
@@ -36,7 +37,7 @@ def test_training(tmp_path: Path) -> None:
     """Two backends apart, what ran, and 50 steps whose losses are eager's within what bfloat16 allows."""
     report, picture = tmp_path / "step.json", tmp_path / "curve.svg"
     done = _run(
-        "--backends", "pyfa_rocm", "eager", "--preset", "tiny", "--warmup", "1", "--steps", "2",
+        tmp_path, "--backends", "pyfa_rocm", "eager", "--preset", "tiny", "--warmup", "1", "--steps", "2",
         "--output-json", str(report), "--plot", str(picture),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -92,8 +93,8 @@ def test_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    training_step = importlib.import_module("training_step")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])  # behind the package that is tested
+    training_step = importlib.import_module("benchmarks.training_step")
     monkeypatch.setattr(sys, "argv", ["training_step.py", "--preset", "tiny", *arguments])
     with pytest.raises(SystemExit) as caught:
         training_step.main()

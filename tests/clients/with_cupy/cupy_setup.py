@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Lay out in this Python environment what CuPy wants of a ROCm: `rocm`, and a `hipcc` beside Python.
 
-    cupy_setup.py
+    PYTHONPATH=tests python -m clients.with_cupy.cupy_setup
 
 The libraries are stubs, but for libhiprtc, which compiles CuPy's kernels (hiprtc.c) with the clang, HIP
 headers and bitcode of this project's build.
@@ -17,7 +17,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[2]))  # when this file is the program
 from clients import stubs
 
 CLIENTS = Path(__file__).resolve().parents[1]

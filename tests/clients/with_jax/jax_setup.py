@@ -17,7 +17,6 @@ import sys
 import sysconfig
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[2]))  # when this file is the program
 from clients import stubs
 
 ROCM = Path(sys.prefix) / "rocm"

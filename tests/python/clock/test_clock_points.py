@@ -193,7 +193,7 @@ def _judged(*arguments: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Judge published points, print the table, and return its rows and the summary."""
     if "aiter rtna" not in subjects():
         pytest.skip("this checkout's toolchain has no objects of AITER: CK did not come from its wheel")
-    result = program("benchmarks/clock.py", *arguments, "--json")
+    result = program("-m", "benchmarks.clock", *arguments, "--json")
     for row in result["rows"]:
         if row["modelled"]:
             speed = row["modelled"]["tflops"]
