@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Measurements that only a checkout makes and judges. Its programs are modules: `python -m benchmarks.clock`."""
+"""Measurements that only a checkout makes and judges. A program is a module: `python -m benchmarks.clock`."""
