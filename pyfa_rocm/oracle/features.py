@@ -21,17 +21,15 @@ from pyfa_rocm.backward import flash_attn_bwd, flash_attn_varlen_bwd
 from pyfa_rocm.device import current_device, describe
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.oracle import features_decode
-from pyfa_rocm.oracle.gradients import gradients
 from pyfa_rocm.oracle.params import options_on_device
 from pyfa_rocm.oracle.problem import Problem
-from pyfa_rocm.oracle.reference import attention, largest_share
 from pyfa_rocm.oracle.rounding import P_SCALES, Numerics, fp8_of, numerics_of
+from pyfa_rocm.oracle.shares import Shares, backward_shares, forward_shares, right_results
 from pyfa_rocm.varlen import flash_attn_varlen_func
 
 __all__ = ["FEATURES", "Proof", "prove", "prove_feature"]
 
 Array = npt.NDArray[Any]
-Ratios = dict[str, float]
 DECODING = "paged cache, ALiBi"
 # Types in which gradients are tried, in this order, by the feature's own.
 _GRADIENT_TYPES = {
@@ -75,7 +73,7 @@ class Proof(NamedTuple):
     gradient_reason: str = ""
 
     @property
-    def ratios(self) -> Ratios:
+    def ratios(self) -> Shares:
         """The results that were judged: their names, and the largest share of a tolerance that each used."""
         named = {name: getattr(self, f"{name}_ratio") for name in ("o", "lse", "dq", "dk", "dv", "dbias")}
         return {name: ratio for name, ratio in named.items() if ratio is not None}
@@ -97,22 +95,16 @@ def _numerics(problem: Problem) -> Numerics:
     return numerics_of(problem.dtype, o_dtype, arch=arch, pipeline="pingpong")
 
 
-def _options(problem: Problem) -> dict[str, Any]:
-    """Return the arguments of both passes' functions."""
-    dropout = {"dropout_p": problem.dropout_p, "philox": (1, 2)} if problem.dropout_p else {}
-    return options_on_device(problem) | dropout
-
-
 def _packing(problem: Problem) -> tuple[Any, ...]:
     """Return the arguments of the varlen functions that describe the sequences."""
     starts = _put(problem.starts())
-    return starts, starts, max(problem.lengths), max(problem.lengths)
+    return starts, starts, *problem.longest
 
 
 def _forward(problem: Problem, kernel: int = 0) -> tuple[Array, Array, Array | None]:
     """Run the forward pass: O and LSE, with a batch of one, and what dropout kept."""
     q, k, v = (_put(x[0] if problem.lengths else x) for x in problem.inputs())
-    options = _options(problem) | {"kernel": kernel}
+    options = options_on_device(problem) | {"kernel": kernel}
     options |= zip(("q_descale", "k_descale", "v_descale"), problem.descale, strict=False)
     if problem.lengths:
         out, lse = flash_attn_varlen_func(q, k, v, *_packing(problem), return_lse=True, **options)
@@ -125,30 +117,7 @@ def _forward(problem: Problem, kernel: int = 0) -> tuple[Array, Array, Array | N
     return out.to_numpy(), lse.to_numpy(), ~np.signbit(s_dmask.to_numpy())
 
 
-def _oracle(problem: Problem, keep: Array | None) -> dict[str, Any]:
-    """Return the oracle's arguments."""
-    arguments = problem.options() | {"numerics": _numerics(problem)}
-    if problem.descale:
-        arguments["descale"] = problem.descale
-    if keep is not None:
-        arguments |= {"keep": keep, "keep_scale": float(np.float32(1 / (1 - problem.dropout_p)))}
-    return arguments
-
-
-def _judge(problem: Problem, o: Array, lse: Array, keep: Array | None) -> Ratios:
-    (q, k, v), arguments = problem.inputs(), _oracle(problem, keep)
-    worst = {"o": 0.0, "lse": 0.0}
-    for rows in problem.sequences():
-        want = attention(q[:, rows], k[:, rows], v[:, rows], **arguments)
-        found = {
-            "o": largest_share(o[:, rows], want.o, want.o_tolerance),
-            "lse": largest_share(lse[:, :, rows], want.lse, want.lse_tolerance),
-        }
-        worst = {name: float(np.maximum(worst[name], found[name])) for name in worst}  # NaN stays
-    return worst
-
-
-def _backward(problem: Problem, keep: Array | None) -> Ratios:
+def _backward(problem: Problem, keep: Array | None) -> Shares:
     """Run the backward pass from the oracle's O and LSE, rounded, and judge the gradients.
 
     Raises
@@ -156,30 +125,17 @@ def _backward(problem: Problem, keep: Array | None) -> Ratios:
     UnsupportedError
         The library has no kernel for it; nothing was run.
     """
-    (q, k, v), dout, arguments = problem.inputs(), problem.dout(), _oracle(problem, keep)
-    o, lse = np.zeros_like(dout), np.zeros((1, problem.nhead_q, problem.seqlen), np.float32)
-    for rows in problem.sequences():
-        forward = attention(q[:, rows], k[:, rows], v[:, rows], **arguments)
-        o[:, rows], lse[:, :, rows] = forward.o.astype(o.dtype), forward.lse.astype(np.float32)
-    arrays: list[Any] = [_put(x[0] if problem.lengths else x) for x in (dout, q, k, v, o, lse)]
+    (q, k, v), numerics = problem.inputs(), _numerics(problem)
+    o, lse = right_results(problem, numerics, keep)
+    arrays = [_put(x[0] if problem.lengths else x) for x in (problem.dout(), q, k, v, o, lse)]
     run: Any = flash_attn_varlen_bwd if problem.lengths else flash_attn_bwd
     packing = _packing(problem) if problem.lengths else ()
-    options, like = _options(problem), {"dq": q, "dk": k, "dv": v}
+    options, like = options_on_device(problem), {"dq": q, "dk": k, "dv": v}
     if problem.bias:
-        options["dbias"], like["dbias"] = True, arguments["bias"]
+        options["dbias"], like["dbias"] = True, options["bias"]
     found = run(*arrays, *packing, **options)
     got = {name: x.to_numpy().reshape(y.shape) for (name, y), x in zip(like.items(), found, strict=True)}
-    worst = dict.fromkeys(got, 0.0)
-    for rows in problem.sequences():
-        want = gradients(
-            q[:, rows], k[:, rows], v[:, rows], o[:, rows], lse[:, :, rows], dout[:, rows], **arguments
-        )
-        for name in got:
-            gradient = want[name]
-            part = got[name] if name == "dbias" else got[name][:, rows]
-            share = largest_share(part, gradient.value, gradient.bound_in(problem.dtype))
-            worst[name] = float(np.maximum(worst[name], share))
-    return worst
+    return backward_shares(problem, got, o, lse, numerics, keep)
 
 
 FEATURES = {
@@ -222,7 +178,7 @@ def prove_feature(name: str) -> Proof:
         if problem.dropout_p:  # the forward pass says what was dropped
             return Proof(name, problem, reason=str(error), gradient_reason="its forward pass did not run")
         return Proof(name, problem, reason=str(error), **_prove_gradients(problem, None))
-    forward = _judge(problem, o, lse, keep)
+    forward = forward_shares(problem, o, lse, _numerics(problem), keep)
     return Proof(name, problem, forward["o"], forward["lse"], **_prove_gradients(problem, keep))
 
 

@@ -10,12 +10,16 @@ import numpy as np
 from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.call import Call
 from pyfa_rocm._call.checks import check, params_of
+from pyfa_rocm._call.optional import DESCALES
 from pyfa_rocm._call.params import FwdParams, Options
 from pyfa_rocm._runtime.tensor import contiguous
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.oracle.problem import Problem
 
-__all__ = ["backward_params", "forward_params", "options_on_device"]
+__all__ = ["PHILOX", "backward_params", "forward_params", "options_on_device"]
+
+# Seed and offset of dropout's random numbers; the seed has more than 32 bits.
+PHILOX = (2**33 + 5, 77)
 
 
 def forward_params(problem: Problem, **arrays: DeviceArray) -> FwdParams:
@@ -26,7 +30,7 @@ def forward_params(problem: Problem, **arrays: DeviceArray) -> FwdParams:
     about kernels. Lengths, slopes and a bias have to be given.
     """
     device = arrays["q"].device if arrays else 0
-    longest, first = (max(problem.lengths), 1) if problem.lengths else (None, 0)
+    (longest_q, longest_k), first = (problem.longest, 1) if problem.lengths else ((None, None), 0)
     shapes = {"q": problem.q_shape, "k": problem.k_shape, "v": problem.v_shape}
     layouts = {name: contiguous(shape[first:], problem.dtype, device) for name, shape in shapes.items()}
     starts = contiguous((len(problem.lengths) + 1,), "int32", device)
@@ -34,23 +38,33 @@ def forward_params(problem: Problem, **arrays: DeviceArray) -> FwdParams:
     layouts |= {name: x.layout for name, x in arrays.items()}
     call = Call(
         q=layouts["q"], k=layouts["k"], v=layouts["v"], out=layouts.get("out"), arrays=layouts,
-        max_seqlen_q=longest, max_seqlen_k=longest, options=Options(**problem.options(), return_lse=True),
+        max_seqlen_q=longest_q, max_seqlen_k=longest_k,
+        options=Options(**problem.options(), out_dtype=problem.o_dtype or None, return_lse=True),
     )  # fmt: skip
     params, _, _ = params_of(call, check(call))
     for name, x in arrays.items():
         field = "o" if name == "out" else name
         old = getattr(params, field)
         setattr(params, field, x.data if old == 0 else old._replace(data=x.data))
+    for name, factor in zip(DESCALES, problem.descale, strict=False):
+        setattr(params, name, factor)
+    if problem.dropout_p:
+        params.p_drop, (params.philox_seed, params.philox_offset) = problem.dropout_p, PHILOX
     return params
 
 
-def backward_params(problem: Problem) -> BwdParams:
-    """Describe the backward pass of a problem without addresses."""
-    fwd = forward_params(problem)
-    return BwdParams(fwd=fwd, dout=fwd.o, dq=fwd.q, dk=fwd.k, dv=fwd.v)
+def backward_params(problem: Problem, **arrays: DeviceArray) -> BwdParams:
+    """Describe the backward pass of a problem, the arrays being those of `forward_params`.
+
+    The gradients and dO lie like q, k, v and O, at address 0.
+    """
+    fwd = forward_params(problem, **arrays)
+    dout, dq, dk, dv = (x._replace(data=0) for x in (fwd.o, fwd.q, fwd.k, fwd.v))
+    return BwdParams(fwd, dout, dq, dk, dv)
 
 
 def options_on_device(problem: Problem) -> dict[str, Any]:
     """Return the problem's options for the public functions."""
     put = DeviceArray.from_numpy
-    return {name: put(x) if isinstance(x, np.ndarray) else x for name, x in problem.options().items()}
+    options = {name: put(x) if isinstance(x, np.ndarray) else x for name, x in problem.options().items()}
+    return options | ({"dropout_p": problem.dropout_p, "philox": PHILOX} if problem.dropout_p else {})

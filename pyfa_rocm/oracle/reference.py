@@ -209,7 +209,9 @@ def _head(
 
 
 def largest_share(got: Array, want: Array, tolerance: Array) -> float:
-    """Return the largest share of an element's tolerance that was used."""
+    """Return the largest share of an element's tolerance that was used; an exact result uses none."""
+    if not want.size:
+        return 0.0
     with np.errstate(all="ignore"):  # whatever a broken kernel may give
         share = np.where(got == want, 0.0, np.abs(got.astype(np.float64) - want) / tolerance)
     return float(share.max())

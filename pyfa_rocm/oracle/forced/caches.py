@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from pyfa_rocm import fmha
-from pyfa_rocm._call.cache import Cache, CacheScale, CacheTensor
 from pyfa_rocm._call.decode import DecodeParams
 from pyfa_rocm._call.kv_append import KvAppendParams, Rotary
 from pyfa_rocm._call.merge import LseParts, MergeParams, Parts
-from pyfa_rocm._call.params import FwdParams, Lse, Strided
-from pyfa_rocm.array import DeviceArray, dtype_of
+from pyfa_rocm._call.params import Lse, Strided
+from pyfa_rocm.array import dtype_of
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.oracle.forced.outcome import (
     DTYPE_OF,
@@ -26,185 +23,88 @@ from pyfa_rocm.oracle.forced.outcome import (
     choose,
     drawn,
     hdim_of,
-    judged,
     nothing,
     number_of,
     put,
     repeated,
     workspace,
 )
+from pyfa_rocm.oracle.forced.problem import words
 from pyfa_rocm.oracle.merging import merged
-from pyfa_rocm.oracle.reference import attention
+from pyfa_rocm.oracle.paged import PAGE_SIZE, Pool
+from pyfa_rocm.oracle.params import forward_params
+from pyfa_rocm.oracle.problem import Problem
+from pyfa_rocm.oracle.reference import attention, largest_share
 from pyfa_rocm.oracle.rounding import numerics_of, ulp
+from pyfa_rocm.oracle.shares import Shares, raise_shares
 
 __all__ = ["append", "decode", "merge"]
 
-_PAGE = 16
-_VECTOR_BYTES = 16
 _SEQUENCES = 3
 # Rows of keys that a step of the decoding kernels takes, for the oracle's bounds.
 _TILE_N = 128
 _E = 2.0**-24
 
 
-class _Pool:
-    """Keys and values of some sequences in pages of a pool, dealt out in a random order."""
-
-    def __init__(self, rng: np.random.Generator, lengths: list[int], nhead: int, hdims: tuple[int, int],
-                 dtype: str, vectors: bool) -> None:  # fmt: skip
-        self.dtype, self.vectors, self.hdims, self.nhead = dtype, vectors, hdims, nhead
-        counts = [-(-length // _PAGE) for length in lengths]
-        self.pages = sum(counts)
-        order = rng.permutation(self.pages).astype(np.int32)
-        starts = np.cumsum([0, *counts])
-        self.table = np.zeros((len(lengths), max(counts)), np.int32)
-        for b, count in enumerate(counts):
-            self.table[b, :count] = order[starts[b] : starts[b] + count]
-        self.tokens: list[Array] = [
-            rng.standard_normal((self.pages, _PAGE, nhead, hdim), np.float32).astype(dtype_of(dtype))
-            for hdim in hdims
-        ]
-        scaled = dtype.startswith("float8")
-        shape = (2, len(lengths), nhead)
-        scale = rng.uniform(0.25, 2.0, shape) if scaled else np.ones(shape)
-        self.scale: Array = scale.astype(np.float32)
-        self.held: list[DeviceArray] = [put(self._laid_out(i)) for i in range(2)]
-        self.held += [put(self.table), put(self.scale[0]), put(self.scale[1])]
-
-    def _laid_out(self, which: int) -> Array:
-        x = self.tokens[which]
-        if not self.vectors:
-            return x
-        pages, size, nhead, hdim = x.shape
-        if which == 0:
-            vector = _VECTOR_BYTES // x.itemsize
-            x = x.reshape(pages, size, nhead, hdim // vector, vector)
-            return np.asarray(x.transpose(0, 2, 3, 1, 4))
-        return np.asarray(x.transpose(0, 2, 3, 1))  # a vector of all tokens of a page
-
-    def cache(self) -> Cache:
-        """Describe it to the library."""
-        k, v, table, *scales = self.held
-        steps = [(x.strides[0], 0, x.strides[1]) if self.vectors else x.strides[:3] for x in (k, v)]
-        fields: dict[str, Any] = {}
-        if self.dtype.startswith("float8"):
-            fields = {
-                name: CacheScale(x.data, self.nhead, 1)
-                for name, x in zip(("k_scale", "v_scale"), scales, strict=True)
-            }
-        if self.vectors:
-            fields |= {"k_vector": _VECTOR_BYTES // self.tokens[0].itemsize, "v_vector": _PAGE}
-        return Cache(
-            self.dtype, self.pages, _PAGE, k=CacheTensor(k.data, *steps[0]), v=CacheTensor(v.data, *steps[1]),
-            block_table=table.data, stride_block_table=self.table.shape[1], max_pages=self.table.shape[1],
-            **fields,
-        )  # fmt: skip
-
-    def sequence(self, which: int, b: int, length: int) -> Array:
-        """Return keys (0) or values (1) of a sequence in float64, (1, length, nhead, hdim)."""
-        x = self.tokens[which][self.table[b]].reshape(-1, self.nhead, self.hdims[which])[None, :length]
-        return np.asarray(x.astype(np.float64) * self.scale[which, b].astype(np.float64)[:, None])
-
-
-class _Decoding:
-    """A random problem of decoding for a kernel."""
-
-    def __init__(self, row: Row, rng: np.random.Generator, sizes: Sizes) -> None:
-        self.dtype = DTYPE_OF[row["dtype"]]
-        step = max(row["hdim_step"], 16 if row["layout"] == "vectors" else 8)
-        self.hdims = (hdim_of(rng, row["hdim_q"], step), hdim_of(rng, row["hdim_v"], step))
-        self.nhead_k = int(rng.integers(1, max(2, sizes.most_heads // 2)))
-        self.group = int(rng.integers(1, 5))
-        self.rows = [int(rng.integers(1, max(2, row["tile_m"] // 2))), 1, int(rng.integers(1, 9))]
-        self.lengths = [n + int(rng.integers(1, sizes.longest + 1)) for n in self.rows]
-        self.causal = bool(rng.random() < 0.7)
-        self.softcap = float(choose(rng, (0.0, 0.0, 20.0)))
-        self.window = int(rng.integers(0, sizes.longest)) if rng.random() < 0.3 else -1
-        nhead_q = self.nhead_k * self.group
-        self.slopes = rng.random(nhead_q, np.float32) if rng.random() < 0.3 else None
-        stored = DTYPE_OF[row["cache_dtype"]]
-        self.pool = _Pool(rng, self.lengths, self.nhead_k, self.hdims, stored, row["layout"] == "vectors")
-        shape = (sum(self.rows), nhead_q, self.hdims[0])
-        self.q = rng.standard_normal(shape, np.float32).astype(dtype_of(self.dtype))
-        self.starts = np.cumsum([0, *self.rows], dtype=np.int32)
-        self.held = {
-            "q": put(self.q),
-            "starts": put(self.starts),
-            "used": put(np.array(self.lengths, np.int32)),
-        }
-        if self.slopes is not None:
-            self.held["slopes"] = put(self.slopes)
-        self.o_shape = (1, sum(self.rows), nhead_q, self.hdims[1])
-        self.lse_shape = (1, nhead_q, sum(self.rows))
-
-    def params(self) -> DecodeParams:
-        """Describe it to the library, with nowhere to write yet."""
-        total, nhead_q, hdim = self.q.shape
-        nowhere = Strided(0, 0, 0, 0)
-        right = 0 if self.causal else 2**31 - 1
-        fwd = FwdParams(
-            dtype=self.dtype, batch=_SEQUENCES, seqlen_q=max(self.rows), seqlen_k=max(self.lengths),
-            nhead_q=nhead_q, nhead_k=self.nhead_k, hdim_q=hdim, hdim_v=self.hdims[1],
-            softmax_scale=hdim**-0.5, k=nowhere, v=nowhere,
-            q=Strided(self.held["q"].data, 0, nhead_q * hdim, hdim),
-            o=Strided(0, 0, nhead_q * self.hdims[1], self.hdims[1]), lse=Lse(0, 0, total),
-            mask="window" if self.window >= 0 else "causal" if self.causal else "none",
-            window_left=max(self.window, 0), window_right=right, softcap=self.softcap,
-            cu_seqlens_q=self.held["starts"].data, total_q=total, seqused_k=self.held["used"].data,
-        )  # fmt: skip
-        if "slopes" in self.held:
-            fwd.alibi_slopes = self.held["slopes"].data
-        return DecodeParams(fwd, self.pool.cache())
-
-    def __str__(self) -> str:
-        """Say it in a line."""
-        pairs = ", ".join(f"{m}x{n}" for m, n in zip(self.rows, self.lengths, strict=True))
-        more = ["causal"] * self.causal + [f"window {self.window}"] * (self.window >= 0)
-        more += [f"softcap {self.softcap:g}"] * bool(self.softcap) + ["alibi"] * (self.slopes is not None)
-        heads = f"heads {self.nhead_k * self.group}/{self.nhead_k}"
-        return ", ".join([f"paged {pairs}", heads, "d{}/{}".format(*self.hdims), *more])
+def _decoding(row: Row, rng: np.random.Generator, sizes: Sizes) -> tuple[Problem, Pool]:
+    """Draw a problem of decoding for a kernel: packed queries, and their keys in pages."""
+    step = max(row["hdim_step"], 16 if row["layout"] == "vectors" else 8)
+    hdim, hdim_v = hdim_of(rng, row["hdim_q"], step), hdim_of(rng, row["hdim_v"], step)
+    nhead_k = int(rng.integers(1, max(2, sizes.most_heads // 2)))
+    nhead_q = nhead_k * int(rng.integers(1, 5))
+    rows = int(rng.integers(1, max(2, row["tile_m"] // 2))), 1, int(rng.integers(1, 9))
+    lengths = tuple(n + int(rng.integers(1, sizes.longest + 1)) for n in rows)
+    problem = Problem(
+        *(1, nhead_q, nhead_k, sum(rows), hdim, bool(rng.random() < 0.7), DTYPE_OF[row["dtype"]]),
+        seed=int(rng.integers(2**31)), seqlen_k=sum(lengths), hdim_v=hdim_v, lengths=rows, lengths_k=lengths,
+        softcap=float(choose(rng, (0.0, 0.0, 20.0))),
+        window_size=(int(rng.integers(0, sizes.longest)), -1) if rng.random() < 0.3 else (),
+        alibi_slopes=tuple(map(float, rng.random(nhead_q, np.float32))) if rng.random() < 0.3 else (),
+    )  # fmt: skip
+    stored = DTYPE_OF[row["cache_dtype"]]
+    return problem, Pool(rng, lengths, nhead_k, (hdim, hdim_v), stored, row["layout"] == "vectors")
 
 
 def decode(row: Row, seed: int, sizes: Sizes) -> Outcome:
     """Run a kernel over a paged cache."""
     rng = drawn(row, seed)
     for _ in range(TRIES):
-        problem = _Decoding(row, rng, sizes)
-        params = problem.params()
+        p, pool = _decoding(row, rng, sizes)
+        q = p.inputs()[0]
+        host = {"q": q[0], "cu_seqlens_q": p.starts(), "seqused_k": np.array(p.lengths_k, np.int32)}
+        host |= {name: x for name, x in p.options().items() if isinstance(x, np.ndarray)}
+        held = {name: put(x) for name, x in host.items()}
+        params = DecodeParams(forward_params(p, **held), pool.cache())
+        params.fwd.k = params.fwd.v = Strided(0, 0, 0, 0)
+        params.fwd.total_k = 0
         try:
             kernel = number_of(params, fmha.fmha_decode_kernel, row["name"])
             break
         except (NotOfferedError, UnsupportedError):
             continue
     else:
-        raise NotOfferedError(f"not offered for {TRIES} random problems, the last: {problem}")
+        raise NotOfferedError(f"not offered for {TRIES} random problems, the last: paged {words(p)}")
     room, params.workspace = workspace(nbytes := fmha.fmha_decode_workspace_bytes(params))
     params.workspace_bytes = nbytes
+    lse_at = params.fwd.lse
+    assert lse_at is not None
 
     def run() -> dict[str, Array]:
-        o, lse = nothing(problem.o_shape, problem.dtype), nothing(problem.lse_shape, "float32")
-        params.fwd.o = params.fwd.o._replace(data=o.data)
-        params.fwd.lse = Lse(lse.data, 0, lse.strides[1])
+        o, lse = nothing(p.o_shape, p.dtype), nothing(p.lse_shape, "float32")
+        params.fwd.o, params.fwd.lse = params.fwd.o._replace(data=o.data), lse_at._replace(data=lse.data)
         fmha.fmha_decode(params)
         return {"o": o.to_numpy(), "lse": lse.to_numpy()}
 
     found, same = repeated(run, sizes.runs)
     del room
-    shares = dict.fromkeys(found, 0.0)
-    numerics = numerics_of(problem.dtype, None, _TILE_N, kernel.arch)
-    for b, length in enumerate(problem.lengths):
-        rows = slice(*problem.starts[b : b + 2])
-        want = attention(
-            problem.q[None, rows], problem.pool.sequence(0, b, length), problem.pool.sequence(1, b, length),
-            causal=problem.causal, window_size=(problem.window, -1), max_seqlen_k=max(problem.lengths),
-            softcap=problem.softcap, alibi_slopes=problem.slopes, numerics=numerics,
-        )  # fmt: skip
-        for name, got, value, bound in (
-            ("o", found["o"][:, rows], want.o, want.o_tolerance),
-            ("lse", found["lse"][:, :, rows], want.lse, want.lse_tolerance),
-        ):
-            shares[name] = float(np.maximum(shares[name], judged(got, value, bound)))
-    return Outcome(str(problem), shares, same, promised=True)
+    shares: Shares = {}
+    numerics = numerics_of(p.dtype, None, _TILE_N, kernel.arch)
+    for b, (_, rows, keys) in enumerate(p.sequences()):
+        tokens = (pool.sequence(which, b, keys.stop - keys.start) for which in (0, 1))
+        want = attention(q[:, rows], *tokens, max_seqlen_k=p.longest[1], numerics=numerics, **p.options())
+        raise_shares(shares, "o", found["o"][:, rows], want.o, want.o_tolerance)
+        raise_shares(shares, "lse", found["lse"][:, :, rows], want.lse, want.lse_tolerance)
+    return Outcome(f"paged {words(p)}", shares, same, promised=True)
 
 
 def append(row: Row, seed: int, sizes: Sizes) -> Outcome:
@@ -218,7 +118,7 @@ def append(row: Row, seed: int, sizes: Sizes) -> Outcome:
     nhead, hdim = int(rng.integers(1, sizes.most_heads + 1)), 16 * int(rng.integers(1, 9))
     used = [int(rng.integers(0, sizes.longest)) for _ in range(_SEQUENCES)]
     new = int(rng.integers(1, 6))
-    pool = _Pool(rng, [n + new for n in used], nhead, (hdim, hdim), stored, vectors=False)
+    pool = Pool(rng, [n + new for n in used], nhead, (hdim, hdim), stored)
     shape = (_SEQUENCES, new, nhead, hdim)
     k, v = (rng.standard_normal(shape, np.float32).astype(dtype_of(dtype)) for _ in range(2))
     half = hdim // 2
@@ -243,7 +143,7 @@ def append(row: Row, seed: int, sizes: Sizes) -> Outcome:
         want, bound = pool.tokens[which].astype(np.float64), np.zeros(pool.tokens[which].shape)
         for b in range(_SEQUENCES):
             at = used[b] + np.arange(new)
-            place = pool.table[b, at // _PAGE], at % _PAGE
+            place = pool.table[b, at // PAGE_SIZE], at % PAGE_SIZE
             value, error = x[b].astype(np.float64), np.zeros(x[b].shape)
             if which == 0:
                 value, error = _rotated(value, *(table[at].astype(np.float64) for table in tables))
@@ -252,7 +152,7 @@ def append(row: Row, seed: int, sizes: Sizes) -> Outcome:
             exact = (error == 0) & (stored == dtype)
             want[place] = value
             bound[place] = np.where(exact, 0.0, error + ulp(np.abs(value) + error, stored) / 2)
-        shares[name] = judged(found[name], want, bound)
+        shares[name] = largest_share(found[name], want, bound)
     text = f"{_SEQUENCES} x {new} tokens behind {used}, heads {nhead}, d{hdim}, rotary"
     return Outcome(text, shares, same, promised=True)
 
@@ -295,6 +195,6 @@ def merge(row: Row, seed: int, sizes: Sizes) -> Outcome:
 
     found, same = repeated(run, sizes.runs)
     want = merged(list(values), lses, False, o_dtype)
-    shares = {name: judged(found[name], *pair) for name, pair in zip(("o", "lse"), want, strict=True)}
+    shares = {name: largest_share(found[name], *pair) for name, pair in zip(("o", "lse"), want, strict=True)}
     text = f"{parts} parts of {batch} x {seqlen}, heads {nhead}, d{hdim}"
     return Outcome(text, shares, same, promised=True)

@@ -14,7 +14,6 @@ from pyfa_rocm._call.params import CATALOGUE_TYPES
 from pyfa_rocm.array import DeviceArray, dtype_of
 from pyfa_rocm.device import synchronize
 from pyfa_rocm.fmha import KernelInfo
-from pyfa_rocm.oracle.reference import largest_share
 
 __all__ = [
     "DTYPE_OF",
@@ -26,7 +25,6 @@ __all__ = [
     "choose",
     "drawn",
     "hdim_of",
-    "judged",
     "nothing",
     "number_of",
     "put",
@@ -148,8 +146,3 @@ def repeated(run: Callable[[], dict[str, Array]], runs: int) -> tuple[dict[str, 
         again = once()
         same = same and all(again[name].tobytes() == x.tobytes() for name, x in first.items())
     return first, same
-
-
-def judged(got: Array, want: Array, tolerance: Array) -> float:
-    """Return the largest share of a tolerance; an exact result has none."""
-    return largest_share(got, want, np.broadcast_to(tolerance, want.shape)) if want.size else 0.0

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pyfa_rocm.oracle.forced.outcome import DTYPE_OF, Row, Sizes, choose, hdim_of
+from pyfa_rocm.oracle.problem import Problem
 
-__all__ = ["Drawn", "backward_problem", "forward_problem"]
+__all__ = ["backward_problem", "forward_problem", "words"]
 
 _FORWARD_MASKS = ("causal", "causal", "window", "causal_top_left", "window_top_left", "none")
 _BACKWARD_MASKS = ("none", "causal", "window", "causal_top_left")
@@ -18,79 +18,22 @@ _SLOPES = (0.5, 0.25, 0.125, 0.0625)
 _P_DROP = 0.3
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A problem.
-
-    Attributes
-    ----------
-    lengths : tuple of (int, int)
-        Rows of queries and of keys of each sequence. Those of a batch are all alike.
-    packed : bool
-        True: the sequences are packed; False: they are a batch.
-    mask : str
-        As in FwdParams, with `window` for the windows.
-    """
-
-    dtype: str
-    o_dtype: str
-    lengths: tuple[tuple[int, int], ...]
-    packed: bool
-    nhead_q: int
-    nhead_k: int
-    hdim_q: int
-    hdim_v: int
-    mask: str = "none"
-    window: tuple[int, int] = (0, 0)
-    bias: bool = False
-    alibi: bool = False
-    softcap: float = 0.0
-    p_drop: float = 0.0
-    descale: tuple[float, float, float] = (1.0, 1.0, 1.0)
-
-    @property
-    def longest(self) -> tuple[int, int]:
-        """The most queries and the most keys of a sequence."""
-        return max(m for m, _ in self.lengths), max(n for _, n in self.lengths)
-
-    @property
-    def same_lengths(self) -> bool:
-        """Tell whether each sequence has as many queries as keys."""
-        return all(m == n for m, n in self.lengths)
-
-    @property
-    def slopes(self) -> Any:
-        """ALiBi's slopes of the query heads; None without."""
-        return np.resize(np.array(_SLOPES, np.float32), self.nhead_q) if self.alibi else None
-
-    def mask_arguments(self) -> dict[str, Any]:
-        """Return the oracle's arguments for the mask."""
-        side = {"top_left": self.mask.endswith("top_left"), "max_seqlen_k": self.longest[1]}
-        if self.mask.startswith("window"):
-            return side | {"window_size": self.window}
-        return side | {"causal": self.mask != "none"}
-
-    def __str__(self) -> str:
-        """Say it in a line."""
-        hdims = "/".join(map(str, dict.fromkeys((self.hdim_q, self.hdim_v))))
-        lengths = (
-            ", ".join(f"{m}x{n}" for m, n in self.lengths)
-            if self.packed
-            else "{}x{}".format(*self.lengths[0])
-        )
-        how = "packed" if self.packed else f"batch {len(self.lengths)}"
-        mask = f"{self.mask} {self.window}" if self.mask.startswith("window") else self.mask
-        named = {"bias": self.bias, "alibi": self.alibi, f"softcap {self.softcap:g}": self.softcap,
-                 f"dropout {self.p_drop:g}": self.p_drop}  # fmt: skip
-        more = [name for name, has in named.items() if has]
-        words = [f"{how} {lengths}", f"heads {self.nhead_q}/{self.nhead_k}", f"d{hdims}", f"mask {mask}"]
-        return ", ".join([*words, *more])
+def words(p: Problem) -> str:
+    """Say a drawn problem in a line."""
+    hdims = "/".join(map(str, dict.fromkeys((p.hdim, p.v_shape[3]))))
+    pairs = ", ".join(f"{m}x{n}" for m, n in zip(p.lengths, p.lengths_k, strict=True))
+    how = f"packed {pairs}" if p.lengths else f"batch {p.batch} {p.seqlen}x{p.k_shape[1]}"
+    mask = f"window {p.window_size}" if p.window_size else "causal" if p.causal else "none"
+    named = {"top left": p.top_left, "bias": p.bias, "alibi": p.alibi_slopes,
+             f"softcap {p.softcap:g}": p.softcap, f"dropout {p.dropout_p:g}": p.dropout_p}  # fmt: skip
+    more = [name for name, has in named.items() if has]
+    return ", ".join([how, f"heads {p.nhead_q}/{p.nhead_k}", f"d{hdims}", f"mask {mask}", *more])
 
 
 def _lengths(
     rng: np.random.Generator, packed: bool, sizes: Sizes, pad: bool, tile: int, square: bool
-) -> tuple[tuple[int, int], ...]:
-    """Return lengths: any, or for a kernel without padding whole tiles of keys."""
+) -> dict[str, Any]:
+    """Return lengths and a batch: any, or for a kernel without padding whole tiles of keys."""
 
     def keys() -> int:
         if pad:
@@ -101,9 +44,10 @@ def _lengths(
         n = keys()
         return (n if square else int(rng.integers(1, sizes.longest + 1))), n
 
-    if packed:
-        return tuple(pair() for _ in range(3))
-    return (pair(),) * int(rng.integers(1, 3))
+    if not packed:
+        return dict(zip(("seqlen", "seqlen_k"), pair(), strict=True), batch=int(rng.integers(1, 3)))
+    q, k = zip(*(pair() for _ in range(3)), strict=True)
+    return {"batch": 1, "seqlen": sum(q), "seqlen_k": sum(k), "lengths": q, "lengths_k": k}
 
 
 def _heads(rng: np.random.Generator, sizes: Sizes, equal: bool = False) -> dict[str, Any]:
@@ -111,11 +55,24 @@ def _heads(rng: np.random.Generator, sizes: Sizes, equal: bool = False) -> dict[
     return {"nhead_k": nhead_k, "nhead_q": nhead_k * (1 if equal else int(rng.integers(1, 3)))}
 
 
-def _window(rng: np.random.Generator, sizes: Sizes) -> tuple[int, int]:
-    return int(rng.integers(0, sizes.longest)), int(rng.integers(0, sizes.longest))
+def _mask(rng: np.random.Generator, mask: str, sizes: Sizes) -> dict[str, Any]:
+    sides = int(rng.integers(0, sizes.longest)), int(rng.integers(0, sizes.longest))
+    return {
+        "causal": mask.startswith("causal"),
+        "window_size": sides if mask.startswith("window") else (),
+        "top_left": mask.endswith("top_left"),
+    }
 
 
-def forward_problem(row: Row, rng: np.random.Generator, sizes: Sizes) -> Drawn:
+def _slopes(nhead: int) -> tuple[float, ...]:
+    return tuple(_SLOPES[h % len(_SLOPES)] for h in range(nhead))
+
+
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**31))
+
+
+def forward_problem(row: Row, rng: np.random.Generator, sizes: Sizes) -> Problem:
     """Draw a problem for a forward kernel. A hand-written kernel wants a plain causal mask, or none."""
     prebuilt = row["origin"] == "aiter"
     mask = choose(rng, _FORWARD_MASKS) if row["mask"] else "none"
@@ -123,54 +80,51 @@ def forward_problem(row: Row, rng: np.random.Generator, sizes: Sizes) -> Drawn:
         mask = "causal"
     dtype = DTYPE_OF[row["dtype"]]
     same = row["hdim_q"] == row["hdim_v"]
-    hdim_q = hdim_of(rng, row["hdim_q"], row["hdim_step"])
-    hdim_v = hdim_q if same and rng.random() < 0.5 else hdim_of(rng, row["hdim_v"], row["hdim_step"])
+    hdim = hdim_of(rng, row["hdim_q"], row["hdim_step"])
+    hdim_v = hdim if same and rng.random() < 0.5 else hdim_of(rng, row["hdim_v"], row["hdim_step"])
     heads = _heads(rng, sizes)
     if prebuilt and heads["nhead_q"] == 1:
         heads = {"nhead_k": 1, "nhead_q": 2}
-    return Drawn(
+    return Problem(
         dtype=dtype,
         o_dtype=DTYPE_OF[row["o_dtype"]],
-        lengths=_lengths(rng, row["group"], sizes, row["pad"], row["tile_n"], prebuilt),
-        packed=row["group"],
-        hdim_q=hdim_q,
+        hdim=hdim,
         hdim_v=hdim_v,
-        mask=mask,
-        window=_window(rng, sizes),
         bias=row["bias"] == "elementwise",
-        alibi=row["bias"] == "alibi",
+        alibi_slopes=_slopes(heads["nhead_q"]) if row["bias"] == "alibi" else (),
         softcap=float(choose(rng, (2.0, 20.0))) if row["softcap"] else 0.0,
-        p_drop=_P_DROP if row["dropout"] else 0.0,
-        descale=(0.5, 1.5, 2.0) if dtype.startswith("float8") else (1.0, 1.0, 1.0),
+        dropout_p=_P_DROP if row["dropout"] else 0.0,
+        descale=(0.5, 1.5, 2.0) if dtype.startswith("float8") else (),
+        seed=_seed(rng),
         **heads,
+        **_lengths(rng, row["group"], sizes, row["pad"], row["tile_n"], prebuilt),
+        **_mask(rng, mask, sizes),
     )
 
 
-def backward_problem(row: Row, rng: np.random.Generator, sizes: Sizes) -> Drawn:
+def backward_problem(row: Row, rng: np.random.Generator, sizes: Sizes) -> Problem:
     """Draw a problem for a backward kernel."""
     masks = {"any": _BACKWARD_MASKS, "none": ("none",), "top_left": ("causal_top_left",)}
     packed = {"any": rng.random() < 0.5, "batch": False, "group": True}[row["layout"]]
-    hdim_q = hdim_of(rng, row["hdim_q"], row["hdim_step"], row["hdim_least"])
+    hdim = hdim_of(rng, row["hdim_q"], row["hdim_step"], row["hdim_least"])
     equal = row["equal_hdims"] or (row["hdim_q"] == row["hdim_v"] and rng.random() < 0.5)
-    hdim_v = min(hdim_q, row["hdim_v"]) if equal else hdim_of(rng, row["hdim_v"], row["hdim_step"])
-    dtype = DTYPE_OF[row["dtype"]]
+    hdim_v = min(hdim, row["hdim_v"]) if equal else hdim_of(rng, row["hdim_v"], row["hdim_step"])
 
     def has(feature: str) -> bool:
         return bool(row[feature]) and not (row["optional"] and rng.random() < 0.5)
 
     bias = has("bias")
-    return Drawn(
-        dtype=dtype,
-        o_dtype=dtype,
-        lengths=_lengths(rng, packed, sizes, True, row["tile_n"], row["mask"] == "top_left"),
-        packed=packed,
-        hdim_q=hdim_q,
+    heads = _heads(rng, sizes, row["equal_hdims"])
+    return Problem(
+        dtype=DTYPE_OF[row["dtype"]],
+        hdim=hdim,
         hdim_v=hdim_v,
-        mask=choose(rng, masks[row["mask"]]),
-        window=_window(rng, sizes),
         bias=bias,
-        alibi=has("alibi") and not bias,
+        alibi_slopes=_slopes(heads["nhead_q"]) if has("alibi") and not bias else (),
         softcap=2.0 if has("softcap") else 0.0,
-        p_drop=_P_DROP if has("dropout") else 0.0,
-        **_heads(rng, sizes, row["equal_hdims"]),
+        dropout_p=_P_DROP if has("dropout") else 0.0,
+        seed=_seed(rng),
+        **heads,
+        **_lengths(rng, packed, sizes, True, row["tile_n"], row["mask"] == "top_left"),
+        **_mask(rng, choose(rng, masks[row["mask"]]), sizes),
     )

@@ -18,12 +18,12 @@ from pyfa_rocm.oracle.forced.outcome import (
     Row,
     Sizes,
     drawn,
-    judged,
     nothing,
     number_of,
     put,
     repeated,
 )
+from pyfa_rocm.oracle.reference import largest_share
 from pyfa_rocm.oracle.rounding import P_SCALES, ulp
 
 __all__ = ["quantize"]
@@ -75,10 +75,10 @@ def quantize(row: Row, seed: int, sizes: Sizes) -> Outcome:
     if scaled:
         largest, most = np.abs(want).max((1, 3)), P_SCALES[out_dtype]
         off = (error.max((1, 3)) + 3 * _E * largest) / most
-        shares["descale"] = judged(found["descale"], largest / most, off)
+        shares["descale"] = largest_share(found["descale"], largest / most, off)
         by = found["descale"].astype(np.float64)[:, None, :, None]
         want, error = np.clip(want / by, -most, most), error / by + 4 * _E * np.abs(want / by)
     bound = error + ulp(np.abs(want) + error, out_dtype) / 2
-    shares["out"] = judged(found["out"], want, bound)
+    shares["out"] = largest_share(found["out"], want, bound)
     text = f"{seqlen} tokens, heads {nhead}, d{hdim}, rotated" + (", a scale a head" if scaled else "")
     return Outcome(text, shares, same, promised=True)
