@@ -26,6 +26,7 @@ from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm.clock.estimate import estimate
 from pyfa_rocm.clock.subjects import Ours, ProblemArrays
+from pyfa_rocm.oracle.params import candidates
 from pyfa_rocm.oracle.problem import Problem
 
 # Row tiles of 128 from which short tiles are not timed: each unit of an MI300X has one, or several.
@@ -94,13 +95,11 @@ def kind_of(name: str) -> str:
     return "ck"
 
 
-def candidates(params: FwdParams) -> dict[str, int]:
+def first_of_each_kind(params: FwdParams) -> dict[str, int]:
     """Return the first candidate of each kind; the library's choice is the first of all."""
-    params.kernel = 1
     found: dict[str, int] = {}
-    for number in range(1, fmha.fmha_fwd_kernel(params).candidate_count + 1):
-        params.kernel = number
-        found.setdefault(kind_of(fmha.fmha_fwd_kernel(params).name), number)
+    for kernel in candidates(params, fmha.fmha_fwd_kernel):
+        found.setdefault(kind_of(kernel.name), params.kernel)
     return found
 
 
@@ -108,7 +107,7 @@ def times(problem: Problem, known: dict[str, list[float]]) -> dict[str, list[flo
     """Time each kind that is not known yet: seconds at the fast end and at the slow end of the range."""
     found = dict(known)
     tiles = problem.batch * problem.nhead_q * -(-problem.seqlen // 128)
-    for kind, number in candidates(ProblemArrays(problem).params()).items():
+    for kind, number in first_of_each_kind(ProblemArrays(problem).params()).items():
         if kind in found or tiles > MOST_TILES.get(kind, tiles):
             continue
         seconds = estimate(Way(number), problem).seconds

@@ -23,6 +23,7 @@ import numpy as np
 
 import pyfa_rocm as fa
 from pyfa_rocm.device import runtime
+from pyfa_rocm.oracle.params import candidates
 
 DTYPES = {"bfloat16": fa.bfloat16, "float16": np.dtype(np.float16)}
 TILE = 128
@@ -48,11 +49,9 @@ def candidate(dtype: str, tiles: int) -> int:
         dtype=dtype, batch=1, seqlen_q=TILE, seqlen_k=tiles * TILE, nhead_q=1, nhead_k=1, hdim_q=HDIM,
         hdim_v=HDIM, softmax_scale=1.0, q=rows, k=rows, v=rows, o=rows,
     )  # fmt: skip
-    for number in range(1, fa.fmha_fwd_kernel(params).candidate_count + 1):
-        params.kernel = number
-        kernel = fa.fmha_fwd_kernel(params)
+    for kernel in candidates(params, fa.fmha_fwd_kernel):
         if (kernel.tile_m, kernel.tile_n) == (TILE, TILE):
-            return number
+            return params.kernel
     raise RuntimeError(f"this build has no {dtype} kernel with tiles of {TILE} queries and keys")
 
 

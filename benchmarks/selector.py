@@ -35,6 +35,7 @@ from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm.clock.estimate import estimate
 from pyfa_rocm.clock.subjects import Ours
 from pyfa_rocm.device import current_device, devices
+from pyfa_rocm.oracle.params import candidates
 from pyfa_rocm.oracle.problem import Problem
 
 NATIVE = Path(__file__).parents[1] / "native"
@@ -69,9 +70,7 @@ class Named(Ours):
         """See Ours."""
         del info
         assert isinstance(params, FwdParams)
-        for number in range(1, fmha.fmha_fwd_kernel(params).candidate_count + 1):
-            params.kernel = number
-            self.info = fmha.fmha_fwd_kernel(params)
+        for self.info in candidates(params, fmha.fmha_fwd_kernel):
             if self.info.name in self.names:
                 return
         raise SystemExit(f"this build has no kernel {self.name}: build another set of kernels")

@@ -27,7 +27,7 @@ from pyfa_rocm.clock.cards import played
 from pyfa_rocm.clock.code import Code, Launch, loaded
 from pyfa_rocm.device import devices
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
-from pyfa_rocm.oracle.params import forward_params
+from pyfa_rocm.oracle.params import candidates, forward_params
 from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.rounding import P_SCALES
 
@@ -249,12 +249,7 @@ def _choose_pipeline(
     params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo], pipelines: tuple[str, ...]
 ) -> bool:
     """Set `params.kernel` to the best candidate whose main loop's name begins so; False: there is none."""
-    params.kernel = 0
-    for number in range(1, info(params).candidate_count + 1):
-        params.kernel = number
-        if info(params).pipeline.startswith(pipelines):
-            return True
-    return False
+    return any(kernel.pipeline.startswith(pipelines) for kernel in candidates(params, info))
 
 
 class CompositeKernel(Ours):

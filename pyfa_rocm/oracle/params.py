@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from pyfa_rocm._call.optional import DESCALES
 from pyfa_rocm._call.params import FwdParams, Options
 from pyfa_rocm._runtime.tensor import contiguous
 from pyfa_rocm.array import DeviceArray
+from pyfa_rocm.fmha import KernelInfo
 from pyfa_rocm.oracle.problem import Problem
 
-__all__ = ["PHILOX", "backward_params", "forward_params", "options_on_device"]
+__all__ = ["PHILOX", "backward_params", "candidates", "forward_params", "options_on_device"]
 
 # Seed and offset of dropout's random numbers; the seed has more than 32 bits.
 PHILOX = (2**33 + 5, 77)
@@ -68,3 +70,14 @@ def options_on_device(problem: Problem) -> dict[str, Any]:
     put = DeviceArray.from_numpy
     options = {name: put(x) if isinstance(x, np.ndarray) else x for name, x in problem.options().items()}
     return options | ({"dropout_p": problem.dropout_p, "philox": PHILOX} if problem.dropout_p else {})
+
+
+def candidates(params: Any, info: Callable[[Any], KernelInfo]) -> Iterator[KernelInfo]:
+    """Yield the kernels that can do a call, the library's choice first; `params.kernel` is then its number.
+
+    `info` is `fmha_fwd_kernel` or its like for the family of the parameters.
+    """
+    params.kernel = 1
+    for number in range(1, info(params).candidate_count + 1):
+        params.kernel = number
+        yield info(params)

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import philox
 from built import this_arch
-from cases_judge import MANY_ROWS, expected
+from cases_judge import MANY_ROWS, expected, within
 from cases_place import NOT_READ, Placed, Placement
 from cases_types import DTYPES, Array, Case, Layout
-from plugins import errors
 from reference import RMS_SLACK, Gradient, gradients, numerics_of
 from strict import forgiven, read_only
 
@@ -193,16 +192,8 @@ class Backward:
 
 def judge_gradient(name: str, want: Gradient, got: Array, dtype: str) -> None:
     """Assert that a gradient is within the oracle's bound, and its errors as small on average."""
+    within(name, got, want.value, want.bound_in(dtype))
     error = got.astype(np.float64) - want.value
-    bound = want.bound_in(dtype)
-    errors.tell(name, got, want.value, bound)
-    off = ~(np.abs(error) <= bound)
-    if off.any():
-        at = tuple(int(i) for i in np.argwhere(off)[0])
-        raise AssertionError(
-            f"{name}{list(at)} = {got[at]}, expected {want.value[at]} +- {bound[at]}; "
-            f"{off.sum()} of {off.size} elements are off"
-        )
     if error.size >= MANY_ROWS * 8:
         rms, limit = (float(np.sqrt(x.mean())) for x in (error**2, want.variance_in(dtype)))
         assert rms <= RMS_SLACK * limit, f"{name} is off by {rms:.3g} (RMS), expected {limit:.3g}"

@@ -72,17 +72,27 @@ def _random(case: Case, batch: int, rows: int, columns: int) -> Array:
     return philox.random_bytes(case.dropout.seed, case.dropout.offset, case.nhead_q, rows, columns, batch)
 
 
-def judge(want: Expected, o: Array, lse: Array | None) -> None:
-    """Assert that a kernel's results are within tolerance, and rows without keys exact."""
-    errors.tell("o", o, want.o, want.o_tolerance)
-    signed = o.astype(np.float64) - want.o
-    off = ~(np.abs(signed) <= want.o_tolerance)
+def within(name: str, got: Array, want: Array, bound: Array, part: str = "") -> None:
+    """Assert that no element is further from the right one than its bound; -inf is right where it is wanted.
+
+    `name` is that of the result in the record of errors; `part`, of which part of it this is.
+    """
+    errors.tell(name, got, want, bound)
+    with np.errstate(invalid="ignore"):  # -inf - -inf
+        distance = np.where(np.isneginf(want) & (got == want), 0.0, np.abs(got.astype(np.float64) - want))
+    off = ~(distance <= bound)
     if off.any():
         at = tuple(int(i) for i in np.argwhere(off)[0])
         raise AssertionError(
-            f"O{list(at)} = {o[at]}, expected {want.o[at]} +- {want.o_tolerance[at]}; "
+            f"{name}{part}{list(at)} = {got[at]}, expected {want[at]} +- {bound[at]:.3g}; "
             f"{off.sum()} of {off.size} elements are off"
         )
+
+
+def judge(want: Expected, o: Array, lse: Array | None) -> None:
+    """Assert that a kernel's results are within tolerance, and rows without keys exact."""
+    within("o", o, want.o, want.o_tolerance)
+    signed = o.astype(np.float64) - want.o
     empty = np.isneginf(want.lse).transpose(0, 2, 1)
     assert (o[empty].astype(np.float64) == 0).all(), "a row that sees no key is not 0"
     _, distinct = np.unique(want.o[~empty][:, 0], return_index=True)  # of rows alike errors are alike
@@ -90,20 +100,7 @@ def judge(want: Expected, o: Array, lse: Array | None) -> None:
         error, o, variance = (x[~empty][distinct] for x in (signed - want.o_bias, want.o, want.o_variance))
         _judge_statistics(error, o, variance, want.o_bias_slack)
     if lse is not None:
-        _judge_lse(want, lse)
-
-
-def _judge_lse(want: Expected, lse: Array) -> None:
-    errors.tell("lse", lse, want.lse, want.lse_tolerance)
-    with np.errstate(invalid="ignore"):  # -inf - -inf
-        difference = np.where(lse == want.lse, 0.0, np.abs(lse - want.lse))
-    off = ~(difference <= want.lse_tolerance)
-    if off.any():
-        at = tuple(int(i) for i in np.argwhere(off)[0])
-        raise AssertionError(
-            f"LSE{list(at)} = {lse[at]}, expected {want.lse[at]} +- {want.lse_tolerance[at]:.3g}; "
-            f"{off.sum()} of {off.size} are off"
-        )
+        within("lse", lse, want.lse, want.lse_tolerance)
 
 
 def _judge_statistics(error: Array, o: Array, variance: Array, bias_slack: float) -> None:

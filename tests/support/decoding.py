@@ -20,6 +20,7 @@ from strict import forgiven, only_initialized
 
 import pyfa_rocm
 from pyfa_rocm import Cache, CacheTensor, DecodeParams, DeviceArray, FwdParams, Lse, Strided
+from pyfa_rocm.oracle.params import candidates
 
 _PAD = 8  # elements between the heads and tokens of a cache, and between rows of q
 
@@ -211,12 +212,8 @@ def fields_of(row: Row) -> dict[str, Any]:
 
 def number_of(decoding: Decoding, name: str) -> int:
     """Return which candidate for a problem a kernel is."""
-    params = decoding.params()
-    names = []
-    for number in range(1, 1 + pyfa_rocm.fmha_decode_kernel(params).candidate_count):
-        params.kernel = number
-        names.append(pyfa_rocm.fmha_decode_kernel(params).name)
-    return names.index(name) + 1
+    kernels = candidates(decoding.params(), pyfa_rocm.fmha_decode_kernel)
+    return [kernel.name for kernel in kernels].index(name) + 1
 
 
 def run_judged(decoding: Decoding) -> list[tuple[Array, Array]]:

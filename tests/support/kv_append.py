@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from cases_judge import within
 from cases_place import Placed, bits, canary
 from cases_types import DTYPES, Array, Layout
-from plugins import errors
 from reference import ulp
 from strict import forgiven
 
 import pyfa_rocm
-from pyfa_rocm import Cache, CacheScale, CacheTensor, DeviceArray, KvAppendParams, Rotary, Strided
+from pyfa_rocm import Cache, CacheScale, CacheTensor, DeviceArray, KvAppendParams, Rotary
 from pyfa_rocm.oracle.rounding import P_SCALES
 
 _E = 2.0**-24
@@ -195,7 +195,7 @@ class Appending:
     def params(self) -> KvAppendParams:
         """Arguments of the raw function."""
         case = self.case
-        fields: dict[str, Any] = {name: _strided(placed) for name, placed in self.placed.items()}
+        fields: dict[str, Any] = {name: placed.strided() for name, placed in self.placed.items()}
         if case.packed:
             starts = np.cumsum([0, *case.lengths], dtype=np.int32)
             fields |= {"cu_seqlens": self._on_device(starts), "total": self.total}
@@ -296,9 +296,8 @@ class Appending:
         """Judge the rotated queries."""
         for _, at, _ in self._tokens():
             want, error = self._rotated("q", at)
-            _judge(
-                f"q{at}", got[at], want, error + (error > 0) * ulp(np.abs(want) + error, self.case.dtype) / 2
-            )
+            bound = error + (error > 0) * ulp(np.abs(want) + error, self.case.dtype) / 2
+            within("q", got[at], want, bound, str(at))
 
     def _judge_cache(self, which: int, name: str, now: Array) -> None:
         """Judge each new token, and put what was there before in its place."""
@@ -319,7 +318,8 @@ class Appending:
                 begin = offset + page * page_stride + token * token_stride + head * head_stride
                 here = slice(begin, begin + hdim)
                 scale = self._scale(which, page, b, head)
-                self._judge_row(f"{name}{at}[{head}]", now[here], want[head], error[head], scale)
+                right, bound = self._stored(want[head], error[head], scale)
+                within(name, now[here], right, bound, f"{at}[{head}]")
                 now[here] = self.before[here]
 
     def _scale(self, which: int, page: int, b: int, head: int) -> float:
@@ -327,21 +327,12 @@ class Appending:
             return 1.0
         return float(self.scale[which, page if self.case.scales == "page" else b, head])
 
-    def _judge_row(self, what: str, got: Array, want: Array, error: Array, scale: float) -> None:
+    def _stored(self, want: Array, error: Array, scale: float) -> tuple[Array, Array]:
+        """Return a row as the cache keeps it, and how far it may be off."""
         stored = self.case.stored
         if not stored.startswith("float8"):
-            return _judge(what, got, want, error + (error > 0) * ulp(np.abs(want) + error, stored) / 2)
+            return want, error + (error > 0) * ulp(np.abs(want) + error, stored) / 2
         want, error = want / scale, error / scale + 3 * _E * np.abs(want / scale)
         most = P_SCALES[stored]  # the type's largest number
         want = np.clip(want, -most, most)
-        return _judge(what, got, want, error + ulp(np.abs(want) + error, stored) / 2)
-
-
-def _strided(placed: Placed) -> Strided:
-    return placed.strided()
-
-
-def _judge(what: str, got: Array, want: Array, bound: Array) -> None:
-    errors.tell(what[0], got, want, bound)
-    off = ~(np.abs(got.astype(np.float64) - want) <= bound)
-    assert not off.any(), f"{what}: {got[off][0]}, expected {want[off][0]} +- {bound[off][0]}"
+        return want, error + ulp(np.abs(want) + error, stored) / 2

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from cases_judge import within
 from cases_place import Placed
 from cases_types import DTYPES, Array, Layout
-from plugins import errors
 from strict import forgiven, read_only
 
 import pyfa_rocm
@@ -123,13 +123,7 @@ class Merging:
         case = self.case
         want = merged(self.values, self.lses, case.base2, case.out_dtype)
         for name, x, (value, bound) in zip(("o", "lse"), got, want, strict=True):
-            errors.tell(name, x, value, bound)
-            with np.errstate(invalid="ignore"):
-                wrong = ~((np.abs(x.astype(np.float64) - value) <= bound) | (x == value))
-            assert not wrong.any(), (
-                f"{name}{np.argwhere(wrong)[0].tolist()} = {x[wrong][0]}, expected {value[wrong][0]} +- "
-                f"{bound[wrong][0]}; {wrong.sum()} of {wrong.size} are off"
-            )
+            within(name, x, value, bound)
 
 
 def run_merge(case: Merge) -> tuple[Array, Array]:

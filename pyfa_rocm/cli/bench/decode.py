@@ -73,12 +73,7 @@ def problems(args: argparse.Namespace, sizes: Sizes) -> list[DecodeTrial]:
         raise InvalidArgumentError(f"--page-size: got {args.page_size}, expected a power of two")
     nhead_k = args.heads_k or sizes.nhead_k
     return [
-        DecodeTrial(
-            *(batch, nhead_k * group, nhead_k, 1, args.hdim, False, args.dtype),
-            seqlen_k=context,
-            page_size=args.page_size,
-            num_splits=args.splits,
-        )
+        DecodeTrial.of(batch, context, group, nhead_k, args.hdim, args.page_size, args.dtype, args.splits)
         for batch in args.batches or sizes.batches
         for group in args.groups
         for context in args.contexts or sizes.contexts

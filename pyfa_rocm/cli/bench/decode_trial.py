@@ -31,6 +31,15 @@ class DecodeTrial(Problem):
     page_size: int = 16
     num_splits: int = 0
 
+    @classmethod
+    def of(
+        cls, batch: int, context: int, group: int, nhead_k: int, hdim: int, page_size: int, dtype: str,
+        num_splits: int = 0,
+    ) -> DecodeTrial:  # fmt: skip
+        """Describe it by the sizes of its cache; `group` query heads share a key head."""
+        sizes = (batch, nhead_k * group, nhead_k, 1, hdim, False, dtype)
+        return cls(*sizes, seqlen_k=context, page_size=page_size, num_splits=num_splits)
+
     @property
     def group(self) -> int:
         """Query heads that share a key head."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from pyfa_rocm.cli.bench.decode_trial import DecodeTrial
 from pyfa_rocm.cli.first_day.workloads import Attention, Decode, Workload
 from pyfa_rocm.oracle.forced import Sizes
 from pyfa_rocm.oracle.problem import Problem
@@ -91,7 +92,7 @@ def _choices() -> Iterator[Attention]:
 
 def _decode() -> Iterator[Decode]:
     for batch, context, group in product((1, 16, 64), (1024, 8192, 32768), (1, 8)):
-        yield Decode(batch, context, group, 8, 128, 16, "bfloat16")
+        yield Decode(DecodeTrial.of(batch, context, group, 8, 128, 16, "bfloat16"))
 
 
 def card(instinct: bool) -> DayOne:
@@ -124,7 +125,7 @@ def software_device() -> DayOne:
             Attention(Problem(1, 4, 1, 1024, 64, True, "float16"), "forward"),
             Attention(Problem(1, 16, 16, 512, 64, True), "backward"),
         ),
-        decode=(Decode(4, 2048, 8, 2, 128, 16, "bfloat16"),),
+        decode=(Decode(DecodeTrial.of(4, 2048, 8, 2, 128, 16, "bfloat16")),),
         load=published[0],
         load_seconds=0.0,
         calls=20,

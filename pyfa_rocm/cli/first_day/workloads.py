@@ -14,6 +14,7 @@ from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm.cli.bench.decode_trial import DecodeTrial, Decoding
 from pyfa_rocm.clock.subjects import Enqueue, Ours, ProblemArrays
 from pyfa_rocm.device import runtime
+from pyfa_rocm.oracle.params import candidates
 from pyfa_rocm.oracle.problem import Problem
 
 __all__ = ["Attention", "Decode", "Ready", "Workload", "from_json"]
@@ -64,9 +65,7 @@ class _Numbered(Ours):
     def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:
         """See Ours."""
         if not self.number:
-            for number in range(1, info(params).candidate_count + 1):
-                params.kernel = number
-                self.kernels.append(info(params).name)
+            self.kernels = [kernel.name for kernel in candidates(params, info)]
         params.kernel = self.number
 
     def enqueue(self, arrays: ProblemArrays, direction: str) -> Enqueue:
@@ -111,41 +110,27 @@ class Attention(Workload):
 
 @dataclass(frozen=True)
 class Decode(Workload):
-    """One query of each sequence over a paged cache; `group` query heads share a key head."""
+    """One query of each sequence over a paged cache."""
 
-    batch: int
-    context: int
-    group: int
-    nhead_k: int
-    hdim: int
-    page_size: int
-    dtype: str
+    trial: DecodeTrial
     unit = "bytes"
-
-    def _trial(self) -> DecodeTrial:
-        return DecodeTrial(
-            *(self.batch, self.nhead_k * self.group, self.nhead_k, 1, self.hdim, False, self.dtype),
-            seqlen_k=self.context,
-            page_size=self.page_size,
-        )
 
     @property
     def work(self) -> float:
         """See Workload."""
-        return float(self._trial().least_bytes)
+        return float(self.trial.least_bytes)
 
     def as_json(self) -> dict[str, Any]:
         """See Workload."""
-        return {"kind": "decode"} | vars(self)
+        names = ("batch", "context", "group", "nhead_k", "hdim", "page_size", "dtype")
+        found = self.trial.as_json()
+        return {"kind": "decode"} | {name: found[name] for name in names}
 
     def ready(self) -> Ready:
         """See Workload."""
-        decoding = Decoding(self._trial())
-        params, kernels = decoding.params, []
-        params.kernel = 1
-        for number in range(1, fmha.fmha_decode_kernel(params).candidate_count + 1):
-            params.kernel = number
-            kernels.append(fmha.fmha_decode_kernel(params).name)
+        decoding = Decoding(self.trial)
+        params = decoding.params
+        kernels = [kernel.name for kernel in candidates(params, fmha.fmha_decode_kernel)]
 
         def enqueue(number: int) -> Enqueue:
             params.kernel = number
@@ -157,13 +142,13 @@ class Decode(Workload):
 
     def __str__(self) -> str:
         """Say it in a line."""
-        heads = f"{self.nhead_k * self.group}/{self.nhead_k}"
-        return f"b{self.batch} {heads} s{self.context} d{self.hdim} {self.dtype}"
+        x = self.trial
+        return f"b{x.batch} {x.nhead_q}/{x.nhead_k} s{x.seqlen_k} d{x.hdim} {x.dtype}"
 
 
 def from_json(value: dict[str, Any]) -> Workload:
     """Read a workload."""
     fields = {name: x for name, x in value.items() if name not in ("kind", "direction")}
     if value["kind"] == "decode":
-        return Decode(**fields)
+        return Decode(DecodeTrial.of(**fields))
     return Attention(Problem(**fields), value["direction"])

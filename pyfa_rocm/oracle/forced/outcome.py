@@ -14,6 +14,7 @@ from pyfa_rocm._call.params import CATALOGUE_TYPES
 from pyfa_rocm.array import DeviceArray, dtype_of
 from pyfa_rocm.device import synchronize
 from pyfa_rocm.fmha import KernelInfo
+from pyfa_rocm.oracle.params import candidates
 
 __all__ = [
     "DTYPE_OF",
@@ -123,10 +124,7 @@ def number_of(params: Any, info: Callable[[Any], KernelInfo], name: str) -> Kern
     NotOfferedError
         It is not among the candidates.
     """
-    params.kernel = 1
-    for number in range(1, info(params).candidate_count + 1):
-        params.kernel = number
-        found = info(params)
+    for found in candidates(params, info):
         if found.name == name:
             return found
     raise NotOfferedError(name)

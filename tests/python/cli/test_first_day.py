@@ -17,6 +17,7 @@ import pyfa_rocm
 from benchmarks.published.points import points
 from pyfa_rocm import InvalidArgumentError
 from pyfa_rocm.cli import main
+from pyfa_rocm.cli.bench.decode_trial import DecodeTrial
 from pyfa_rocm.cli.first_day import command, sizes, text, timing
 from pyfa_rocm.cli.first_day.judge import disagreements, judgement
 from pyfa_rocm.cli.first_day.machine import Sensors, under_load
@@ -39,7 +40,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         forced=forced.Sizes(longest=20, most_heads=2, runs=2),
         published=(TINY,),
         choices=(),
-        decode=(Decode(1, 64, 2, 1, 64, 16, "bfloat16"),),
+        decode=(Decode(DecodeTrial.of(1, 64, 2, 1, 64, 16, "bfloat16")),),
         load=TINY,
         calls=2,
     )
