@@ -108,6 +108,13 @@ def test_a_wheel_needs_no_checkout() -> None:
             assert not [x for x in names if x.split(".")[0] in ("benchmarks", "tests")], name
 
 
+@pytest.mark.parametrize("folder", ["benchmarks", "native/tools", "tests/support"])
+def test_programs_leave_the_path_as_it_is(folder: str) -> None:
+    """Programs run as modules, and pytest's configuration says where tests find the rest."""
+    for path in (Path(__file__).parents[2] / folder).rglob("*.py"):
+        assert "sys.path" not in path.read_text(encoding="utf-8"), path
+
+
 def test_only_context_parallel_communicates() -> None:
     """Plain functions import no communication library."""
     found = set()

@@ -18,25 +18,16 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from adapters.with_transformers import transformers_cases
 
 import pyfa_rocm.transformers
 from pyfa_rocm import flash_attn
 
 VOCABULARY, STEPS = 61, 3
-COMMON: dict[str, Any] = {
+COMMON: dict[str, Any] = transformers_cases.COMMON | {
     "vocab_size": VOCABULARY,
     "hidden_size": 128,
     "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "max_position_embeddings": 256,
-    # So large that attention is far from even.
-    "initializer_range": 0.1,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": None,
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {},
