@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.attention import flash_attn_func
 from pyfa_rocm.backward import flash_attn_bwd, flash_attn_varlen_bwd
 from pyfa_rocm.device import current_device, describe
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.oracle import features_decode
-from pyfa_rocm.oracle.params import options_on_device
+from pyfa_rocm.oracle.params import options_on_device, put
 from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.rounding import P_SCALES, Numerics, fp8_of, numerics_of
 from pyfa_rocm.oracle.shares import Shares, backward_shares, forward_shares, right_results
@@ -84,10 +83,6 @@ class Proof(NamedTuple):
         return all(ratio <= 1.0 for ratio in self.ratios.values())
 
 
-def _put(x: Array) -> DeviceArray:
-    return DeviceArray.from_numpy(np.ascontiguousarray(x))
-
-
 def _numerics(problem: Problem) -> Numerics:
     """How this device's kernels round; of those of fp8 the ones with the wider bounds."""
     o_dtype = "bfloat16" if problem.dtype in P_SCALES else None
@@ -97,13 +92,13 @@ def _numerics(problem: Problem) -> Numerics:
 
 def _packing(problem: Problem) -> tuple[Any, ...]:
     """Return the arguments of the varlen functions that describe the sequences."""
-    starts = _put(problem.starts())
+    starts = put(problem.starts())
     return starts, starts, *problem.longest
 
 
 def _forward(problem: Problem, kernel: int = 0) -> tuple[Array, Array, Array | None]:
     """Run the forward pass: O and LSE, with a batch of one, and what dropout kept."""
-    q, k, v = (_put(x[0] if problem.lengths else x) for x in problem.inputs())
+    q, k, v = (put(x[0] if problem.lengths else x) for x in problem.inputs())
     options = options_on_device(problem) | {"kernel": kernel}
     options |= zip(("q_descale", "k_descale", "v_descale"), problem.descale, strict=False)
     if problem.lengths:
@@ -127,7 +122,7 @@ def _backward(problem: Problem, keep: Array | None) -> Shares:
     """
     (q, k, v), numerics = problem.inputs(), _numerics(problem)
     o, lse = right_results(problem, numerics, keep)
-    arrays = [_put(x[0] if problem.lengths else x) for x in (problem.dout(), q, k, v, o, lse)]
+    arrays = [put(x[0] if problem.lengths else x) for x in (problem.dout(), q, k, v, o, lse)]
     run: Any = flash_attn_varlen_bwd if problem.lengths else flash_attn_bwd
     packing = _packing(problem) if problem.lengths else ()
     options, like = options_on_device(problem), {"dq": q, "dk": k, "dv": v}

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import current_device, describe
 from pyfa_rocm.kvcache import flash_attn_with_kvcache
 from pyfa_rocm.oracle.paged import Pool
-from pyfa_rocm.oracle.params import options_on_device
+from pyfa_rocm.oracle.params import options_on_device, put
 from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.reference import attention
 from pyfa_rocm.oracle.rounding import fp8_of, numerics_of
@@ -43,7 +42,6 @@ def errors() -> tuple[float, float]:
         dict(zip(("k_scale", "v_scale"), scales, strict=True)) if pool.scaled else {}
     )
     q = PROBLEM.inputs()[0]
-    put = DeviceArray.from_numpy
     out, lse = flash_attn_with_kvcache(
         put(q), k, v, cache_seqlens=put(np.array(LENGTHS, np.int32)), block_table=table,
         return_softmax_lse=True, **scale_options, **options_on_device(PROBLEM),

@@ -11,16 +11,13 @@ import numpy.typing as npt
 
 from pyfa_rocm._call.cache import Cache, CacheScale, CacheTensor
 from pyfa_rocm.array import DeviceArray, dtype_of
+from pyfa_rocm.oracle.params import put
 
 __all__ = ["PAGE_SIZE", "Pool"]
 
 Array = npt.NDArray[Any]
 PAGE_SIZE = 16
 _VECTOR_BYTES = 16
-
-
-def _put(x: Array) -> DeviceArray:
-    return DeviceArray.from_numpy(np.ascontiguousarray(x))
 
 
 class Pool:
@@ -46,8 +43,8 @@ class Pool:
         shape = (2, len(lengths), nhead)
         scale = rng.uniform(0.25, 2.0, shape) if self.scaled else np.ones(shape)
         self.scale: Array = scale.astype(np.float32)
-        self.held: list[DeviceArray] = [_put(self._laid_out(i)) for i in range(2)]
-        self.held += [_put(self.table), _put(self.scale[0]), _put(self.scale[1])]
+        self.held: list[DeviceArray] = [put(self._laid_out(i)) for i in range(2)]
+        self.held += [put(self.table), put(self.scale[0]), put(self.scale[1])]
 
     def _laid_out(self, which: int) -> Array:
         x = self.tokens[which]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.call import Call
@@ -18,7 +19,7 @@ from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.fmha import KernelInfo
 from pyfa_rocm.oracle.problem import Problem
 
-__all__ = ["PHILOX", "backward_params", "candidates", "forward_params", "options_on_device"]
+__all__ = ["PHILOX", "backward_params", "candidates", "forward_params", "options_on_device", "put"]
 
 # Seed and offset of dropout's random numbers; the seed has more than 32 bits.
 PHILOX = (2**33 + 5, 77)
@@ -65,9 +66,13 @@ def backward_params(problem: Problem, **arrays: DeviceArray) -> BwdParams:
     return BwdParams(fwd, dout, dq, dk, dv)
 
 
+def put(x: npt.NDArray[Any]) -> DeviceArray:
+    """Copy an array to the device."""
+    return DeviceArray.from_numpy(np.ascontiguousarray(x))
+
+
 def options_on_device(problem: Problem) -> dict[str, Any]:
     """Return the problem's options for the public functions."""
-    put = DeviceArray.from_numpy
     options = {name: put(x) if isinstance(x, np.ndarray) else x for name, x in problem.options().items()}
     return options | ({"dropout_p": problem.dropout_p, "philox": PHILOX} if problem.dropout_p else {})
 

@@ -24,12 +24,11 @@ from pyfa_rocm.oracle.forced.outcome import (
     drawn,
     nothing,
     number_of,
-    put,
     repeated,
     workspace,
 )
 from pyfa_rocm.oracle.forced.problem import backward_problem, forward_problem, words
-from pyfa_rocm.oracle.params import PHILOX, backward_params, forward_params
+from pyfa_rocm.oracle.params import PHILOX, backward_params, forward_params, put
 from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.rounding import numerics_of
 from pyfa_rocm.oracle.shares import backward_shares, forward_shares, right_results

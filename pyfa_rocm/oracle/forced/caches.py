@@ -25,14 +25,13 @@ from pyfa_rocm.oracle.forced.outcome import (
     hdim_of,
     nothing,
     number_of,
-    put,
     repeated,
     workspace,
 )
 from pyfa_rocm.oracle.forced.problem import words
 from pyfa_rocm.oracle.merging import merged
 from pyfa_rocm.oracle.paged import PAGE_SIZE, Pool
-from pyfa_rocm.oracle.params import forward_params
+from pyfa_rocm.oracle.params import forward_params, put
 from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.reference import attention, largest_share
 from pyfa_rocm.oracle.rounding import numerics_of, ulp

@@ -14,7 +14,7 @@ from pyfa_rocm._call.params import CATALOGUE_TYPES
 from pyfa_rocm.array import DeviceArray, dtype_of
 from pyfa_rocm.device import synchronize
 from pyfa_rocm.fmha import KernelInfo
-from pyfa_rocm.oracle.params import candidates
+from pyfa_rocm.oracle.params import candidates, put
 
 __all__ = [
     "DTYPE_OF",
@@ -28,7 +28,6 @@ __all__ = [
     "hdim_of",
     "nothing",
     "number_of",
-    "put",
     "repeated",
     "workspace",
 ]
@@ -96,11 +95,6 @@ def hdim_of(rng: np.random.Generator, tile: int, step: int, least: int = 0) -> i
         return tile
     first = max(least, tile // 2 + step, step)
     return int(rng.integers(first // step, tile // step + 1)) * step
-
-
-def put(x: Array) -> DeviceArray:
-    """Copy an array to the device."""
-    return DeviceArray.from_numpy(np.ascontiguousarray(x))
 
 
 def nothing(shape: tuple[int, ...], dtype: str) -> DeviceArray:

@@ -20,9 +20,9 @@ from pyfa_rocm.oracle.forced.outcome import (
     drawn,
     nothing,
     number_of,
-    put,
     repeated,
 )
+from pyfa_rocm.oracle.params import put
 from pyfa_rocm.oracle.reference import largest_share
 from pyfa_rocm.oracle.rounding import P_SCALES, ulp
 
