@@ -35,9 +35,9 @@ def _output(arguments: list[str], environment: dict[str, str], timeout: int | No
     return done.stdout
 
 
-def python_tests(name: str) -> str:
-    """The path of a file of tests/python, whichever folder it is in."""
-    (path,) = (ROOT / "tests" / "python").rglob(name)
+def file_of_tests(name: str) -> str:
+    """The path of a file of tests, whichever folder it is in."""
+    (path,) = (ROOT / "tests").rglob(name)
     return str(path)
 
 

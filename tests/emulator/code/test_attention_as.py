@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The software device as a Radeon: suites of the library's calls; test_every_kernel has every kernel."""
+"""The software device as other cards: suites of the library's calls; test_every_kernel has every kernel."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 
 import pytest
 from built import MORE_CHECKS
-from inner import python_tests, run_as
+from inner import file_of_tests, run_as
 
 from ..support.kernels import built_for
 
-SUITES = (
+OF_RADEON = (
     ("test_forward.py",),
     ("test_varlen.py",),
     ("test_backward.py", "-k", "questions"),
@@ -34,10 +34,21 @@ OF_GFX1030 = (
     ("test_decode_caches.py",),
     ("test_with_kvcache.py",),
 )
+OF_GFX90A = (
+    *(("test_forward.py",), ("test_backward.py",), ("test_many_batches.py",), ("test_strict.py",)),
+    *(("test_capture.py",), ("test_check_schedule.py",)),
+)
+# Our own kernels and AITER's
+OF_GFX950 = (
+    *(("test_pingpong.py",), ("test_pingpong_error.py",), ("test_pingpong_scores.py",)),
+    *(("test_prebuilt.py",), ("test_prebuilt_backward.py",)),
+)
 # Random problems: gfx942 does 400 of a suite.
 RUNS = [
-    *((arch, suite, "150") for suite in SUITES for arch in ("gfx1100", "gfx1201")),
+    *((arch, suite, "150") for suite in OF_RADEON for arch in ("gfx1100", "gfx1201")),
     *(("gfx1030", suite, "16") for suite in OF_GFX1030),
+    *(("gfx90a", suite, "60") for suite in OF_GFX90A),
+    *(("gfx950", suite, "400") for suite in OF_GFX950),
 ]
 
 
@@ -50,4 +61,5 @@ def test_suite(arch: str, suite: tuple[str, ...], examples: str) -> None:
     if not built_for(arch):
         pytest.skip(f"the library was built without kernels for {arch}")
     environment = {"FMHA_TEST_EXAMPLES": examples} | MORE_CHECKS.get(arch, {})
-    run_as(arch, "-m", "not every_kernel", python_tests(suite[0]), *suite[1:], **environment)
+    out = run_as(arch, "-m", "not every_kernel", file_of_tests(suite[0]), *suite[1:], **environment)
+    assert " passed" in out, out

@@ -7,22 +7,19 @@ import os
 from pathlib import Path
 
 import pytest
-from inner import python_tests, run_script
+from inner import run_script
 from plugins import quick
 
-from ..support.kernels import built_for
-
 _EMULATOR = Path(__file__).resolve().parents[1]
-# Those that do archs themselves, and sparse matrices, which gfx90a does not have. Only the
-# runtime's tests of the API depend on the arch; streams, graphs and memory know no instructions.
+# Those that do archs themselves, sparse matrices, which gfx90a does not have, and one that test_attention_as
+# runs. Only the runtime's tests of the API depend on the arch; streams, graphs and memory know no instructions.
 _ELSEWHERE = {"test_gfx90a", "test_coverage", "test_decoder", "test_forms", "test_smfmac", "test_wide"}
-_ELSEWHERE |= {"test_fuzz_rdna", "test_rdna_values"}
+_ELSEWHERE |= {"test_fuzz_rdna", "test_rdna_values", "test_check_schedule"}
 _RUNTIME = {p.stem for p in _EMULATOR.glob("hip/test_*.py")} - {"test_hip_api"}
 # A Python process takes as long to start as most files take to run, so files share one; but none is to take
 # minutes, so these have one each.
 _LONG = {"test_fuzz", "test_format"}
 _FILES_OF_A_RUN = 6
-_ATTENTION = ["forward", "backward", "many_batches", "strict", "capture"]
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
 
@@ -39,25 +36,13 @@ def runs() -> dict[str, list[str]]:
     return made
 
 
-def _pass(*arguments: str) -> None:
+@pytest.mark.parametrize("name", runs())
+def test_gfx90a(name: str) -> None:
+    """Every test of these files passes."""
     script = """
 import sys, pytest
 sys.exit(pytest.main(["-q", "-pno:cacheprovider", "-pno:xdist", "--tb=short", "-rfE", *sys.argv[1:]]))
 """
-    out = run_script(
-        script, *arguments, *quick.arguments(), env={"FMHA_EMU_ARCH": "gfx90a", "FMHA_TEST_EXAMPLES": "60"}
-    )
+    environment = {"FMHA_EMU_ARCH": "gfx90a", "FMHA_TEST_EXAMPLES": "60"}
+    out = run_script(script, *runs()[name], *quick.arguments(), env=environment)
     assert " passed" in out, out
-
-
-@pytest.mark.parametrize("name", runs())
-def test_gfx90a(name: str) -> None:
-    """Every test of these files passes."""
-    _pass(*runs()[name])
-
-
-@pytest.mark.skipif(not built_for("gfx90a"), reason="the library was built without kernels for gfx90a")
-@pytest.mark.parametrize("name", _ATTENTION)
-def test_attention(name: str) -> None:
-    """The attention kernels for gfx90a: right, and clean with every check on."""
-    _pass("-m", "not every_kernel", python_tests(f"test_{name}.py"))

@@ -38,8 +38,8 @@ ELSEWHERE = {
     "s_subvector_loop_end": _WIDE,
     "s_endpgm": "every kernel ends with it",
     "s_trap": "test_faults",
-    "s_barrier_signal": "test_radeon: every __syncthreads of gfx12",
-    "s_barrier_wait": "test_radeon: every __syncthreads of gfx12",
+    "s_barrier_signal": "test_attention_as: every __syncthreads of gfx12",
+    "s_barrier_wait": "test_attention_as: every __syncthreads of gfx12",
     "s_code_end": "never run: what lies behind a kernel",
     **dict.fromkeys(
         (

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from built import DTYPE_OF, MORE_CHECKS, Row, can_do, drawn, every_of, rows, this_arch
 from cases import Bias, Case, Dropout, Layout, Varlen, forced, run_raw
-from inner import python_tests, run_as
+from inner import file_of_tests, run_as
 
 # That have tests of the mark every_kernel
 FILES = ("every_kernel", "backward", "decode", "decode_caches", "merge", "kv_append", "quantize")
@@ -82,5 +82,5 @@ def test_other_archs(arch: str, device_kind: str) -> None:
     """Another arch's kernels, of all families, on a software device of that arch in a process of its own."""
     if device_kind == "gpu":
         pytest.skip("a GPU has one arch")
-    files = [python_tests(f"test_{name}.py") for name in FILES]
+    files = [file_of_tests(f"test_{name}.py") for name in FILES]
     assert " passed" in run_as(arch, "-x", "-m", "every_kernel", *files, **MORE_CHECKS.get(arch, {}))

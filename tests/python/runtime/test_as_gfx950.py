@@ -7,7 +7,7 @@ import os
 
 import pytest
 from built import rows
-from inner import python_tests, run_as
+from inner import file_of_tests, run_as
 
 ARCH = "gfx950"
 SUITES = (
@@ -27,5 +27,5 @@ def test_suite(suite: tuple[str, ...], device_kind: str) -> None:
         pytest.skip("a GPU has one arch")
     if ARCH not in {row["arch"] for row in rows("kv_append")}:
         pytest.skip(f"the library was built without kernels for {ARCH}")
-    chosen = ("-m", "not every_kernel", python_tests(suite[0]), *suite[1:])
+    chosen = ("-m", "not every_kernel", file_of_tests(suite[0]), *suite[1:])
     assert " passed" in run_as(ARCH, *chosen, FMHA_TEST_EXAMPLES="100")

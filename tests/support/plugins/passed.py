@@ -26,7 +26,7 @@ _WHOLE = "ran whole"  # a property of a report
 # Tests of files with these words depend on kernels, pages, or more of the package than the state has.
 _MORE = {
     "emulator": re.compile(
-        r"pyfa_rocm|support\.kernels|python_tests|build/release|ROOT / \"(docs|native|build)"
+        r"pyfa_rocm|support\.kernels|file_of_tests|build/release|ROOT / \"(docs|native|build)"
     ),
     "clients": re.compile(r"import pyfa_rocm|pyfa_rocm\.(jax|clock|oracle)|client_pages"),
 }
