@@ -30,7 +30,7 @@ _MORE = {
     ),
     "clients": re.compile(r"import pyfa_rocm|pyfa_rocm\.(jax|clock|oracle)|client_pages"),
 }
-# What decides tests beside the device's code: its programs, the tests themselves, their packages, compilers,
+# These decide tests beside the device's code: its programs, the tests themselves, their packages, compilers,
 # and the part of our package that puts a program on the device.
 _DECIDES = (
     *("native/emulator", "native/tools/fetch", "native/tools/toolchain.sh", "native/archs.toml"),
