@@ -154,12 +154,19 @@ class FwdFamily {
     const int64_t rounds =
         same ? 100 * ceil_div(workgroups, units) : std::max<int64_t>(100 * workgroups / units, 100);
     const int64_t share = workgroups > units ? 100 : fwd_share_of_units(workgroups, units);
-    const int64_t start = e.hdim_q <= 64 ? starts_.many64 : starts_.many128;
+    const int64_t start = start_of_many(e);
     const int64_t time =
         cost.key * share / 100 * std::max(rounds * keys.mean / 100, keys.most) + rounds * start / 100;
     // The n-th candidate is the same kernel with a workspace and without.
     const bool divides = p_.may_use_workspace || p_.candidate != 0;
     return divides ? time * split_of(*e.kernel, p_, target_).percent / 100 : time;
+  }
+
+  int64_t start_of_many(const Entry& e) const {
+    if (fwd_waves_share_keys(*e.kernel)) {
+      return e.hdim_q <= 64 ? kTileSharesEstimate.start64 : kTileSharesEstimate.start128;
+    }
+    return e.hdim_q <= 64 ? starts_.many64 : starts_.many128;
   }
 
   const FwdProblem& p_;

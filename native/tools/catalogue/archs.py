@@ -28,7 +28,10 @@ ARCHS_TOML = Path(__file__).resolve().parents[2] / "archs.toml"
 CARD_FAMILIES = ("instinct", "radeon")
 MATRIX_UNITS = ("mfma", "wmma", "none")
 # Kernels whose pace an arch may state, in the order of FwdPaces.
-FWD_PACES = ("aiter", "pingpong64", "pingpong128", "short64", "short128", "fp8_64", "fp8_128")
+FWD_PACES = (
+    *("aiter", "pingpong64", "pingpong128", "short64", "short128", "shares64", "shares128"),
+    *("fp8_64", "fp8_128"),
+)
 # Keys in the order of FwdStarts.
 FWD_STARTS = ("few64", "few128", "many64", "many128")
 # Constants, in the order in which the software device's profile lists them: name and meaning.
@@ -284,7 +287,7 @@ _HOST_INFO = """
 // What a key costs a wave of a forward kernel, in percent of Composable Kernel's tile of 128 rows by four
 // waves. 0: what the size of its own tile lets expect (select/fwd.cc).
 struct FwdPaces {
-  int aiter, pingpong64, pingpong128, short64, short128, fp8_64, fp8_128;
+  int aiter, pingpong64, pingpong128, short64, short128, shares64, shares128, fp8_64, fp8_128;
 };
 
 // What a workgroup's beginning and end costs; many: if its waves take turns by barriers. 0: as elsewhere.

@@ -88,7 +88,7 @@ def _run(shape: Problem, pipeline: str = "qr", tag: str = "") -> tuple[LaunchPro
 @pytest.mark.parametrize("pipeline", ["qr", "pingpong"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_attention(shape: Problem, pipeline: str) -> None:
-    launch, kernel = _run(shape, pipeline)
+    launch, kernel = _run(shape, pipeline, "pingpong" if pipeline == "pingpong" else "")
     counted, caches = launch.counted, launch.modelled.caches
     assert launch.kernel == kernel.name
     assert launch.grid == tuple(kernel.grid)
@@ -276,16 +276,36 @@ def test_tiles_by_turns(causal: bool) -> None:
     assert launch.modelled.lds_conflict_cycles == 0
 
 
+def _conflicts(hdim: int, keys: int) -> int:
+    """Return the cycles that LDS spends on conflicts while it stores so many values in tiles of 32."""
+    stores_eight = (this_arch(), hdim) == ("gfx942", 128)  # dims a lane
+    return keys * 2 * hdim // LINE if stores_eight else 0
+
+
 @pytest.mark.parametrize("hdim", [64, 128])
 def test_short_tiles(hdim: int) -> None:
     """Tiles of 64 rows: a wave multiplies no block that its rows do not see.
 
-    They have no bank conflicts, but for a sixth of LDS cycles where a lane stores eight dims of V.
+    They have no bank conflicts, but where a lane stores eight dims of V.
     """
     shape = Problem(1, 2, 2, 256, hdim, True, window_size=(63, 0))
-    launch, kernel = _run(shape, "pingpong", "m64")
-    modelled, stores_eight = launch.modelled, (this_arch(), hdim) == ("gfx942", 128)
-    assert 6 * modelled.lds_conflict_cycles == (modelled.lds_cycles if stores_eight else 0)
+    launch, kernel = _run(shape, "pingpong", "pingpong_m64")
+    # 64 rows see two blocks more than their own two, but the first ones.
+    tiles = shape.nhead_q * (4 * shape.seqlen // 64 - 2)
+    assert launch.modelled.lds_conflict_cycles == _conflicts(hdim, tiles * kernel.tile_n)
     # 32 rows see a block of 32 keys in part, the one before it whole, and one before that in part.
     blocks = shape.nhead_q * sum(min(wave, 2) + 1 for wave in range(shape.seqlen // 32))
     assert launch.counted.flops == 2 * 2 * 32 * kernel.tile_n * hdim * blocks
+
+
+@pytest.mark.skipif(this_arch() != "gfx942", reason="only gfx942 has them")
+@pytest.mark.parametrize("hdim", [64, 128])
+def test_waves_share_keys(hdim: int) -> None:
+    """Each row of Q, and each key for each 64 rows, is loaded by one of the workgroup's eight waves."""
+    shape = Problem(1, 2, 1, 512, hdim, False, "bfloat16")
+    launch, _ = _run(shape, "pingpong", "pingpong_shares")
+    rows = shape.nhead_q * shape.seqlen
+    keys = rows // 64 * shape.seqlen
+    assert launch.counted.memory.load_bytes == 2 * shape.hdim * (rows + 2 * keys)
+    assert launch.counted.flops == 2 * 2 * rows * shape.seqlen * shape.hdim
+    assert launch.modelled.lds_conflict_cycles == _conflicts(shape.hdim, keys)

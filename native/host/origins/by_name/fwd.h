@@ -62,6 +62,12 @@ inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
   __builtin_unreachable();
 }
 
+// Tells whether a workgroup's waves divide the keys of its rows.
+inline bool fwd_waves_share_keys(const Kernel& kernel) {
+  return kernel.origin == Origin::kHip && kernel.fwd.tile_m == hip_fwd::kShortTileRows &&
+         kernel.block_size > hip_fwd::kShortThreads;
+}
+
 // The cost of a key for a wave of a kernel, in percent of Composable Kernel's tile of 128 rows by four waves,
 // by native/archs.toml; 0: what the size of its tile lets expect (select/fwd.cc).
 inline int fwd_pace(const Kernel& kernel) {
@@ -75,6 +81,9 @@ inline int fwd_pace(const Kernel& kernel) {
     case Origin::kHip:
       if (kernel.fwd.tile_m == hip_fwd::kTurnTileRows) return 0;
       if (kernel.fwd.tile_m == hip_fwd::kShortTileRows) {
+        if (fwd_waves_share_keys(kernel)) {
+          return kernel.fwd.hdim_q <= 64 ? paces.shares64 : paces.shares128;
+        }
         return kernel.fwd.hdim_q <= 64 ? paces.short64 : paces.short128;
       }
       if (is_fp8(kernel.dtype)) return kernel.fwd.hdim_q <= 64 ? paces.fp8_64 : paces.fp8_128;

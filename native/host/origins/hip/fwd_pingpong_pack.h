@@ -12,6 +12,7 @@
 namespace fmha::hip_fwd {
 
 inline constexpr int64_t kTileRows = 256, kTurnTileRows = 128, kShortTileRows = 64;
+inline constexpr int64_t kShortThreads = 128;  // of a workgroup of 64 rows, unless its waves divide the keys
 inline constexpr int64_t kMostRows = int64_t{1} << 28;  // sums of four lengths and sides are int32
 
 // Returns in how many parts so many heads of all batches are dealt out: one for each XCD of an MI300X, if

@@ -18,14 +18,7 @@ __device__ inline Dwords4 rounded_eight(Float8 x) {
     if constexpr (__is_same(T, Fp16)) {
       rounded[i] = rounded_pair<T>(x[2 * i], x[2 * i + 1]);
     } else {
-      uint32_t pair[2];
-      _Pragma("unroll") for (int j = 0; j < 2; ++j) {
-        const float element = x[2 * i + j];
-        const auto bits = __builtin_bit_cast(uint32_t, element);
-        const uint32_t number = bits + 0x7fff + (bits >> 16 & 1), nan = bits | 0x400000;
-        pair[j] = element != element ? nan : number;
-      }
-      rounded[i] = high_halves(pair[0], pair[1]);
+      rounded[i] = high_halves(bits_to_even(x[2 * i]), bits_to_even(x[2 * i + 1]));
     }
   }
   return rounded;

@@ -53,6 +53,7 @@ __device__ inline uint32_t rounded_to_even(float low, float high) {
 #if defined(__gfx950__)
   return rounded_pair<T>(low, high);
 #else
+  if constexpr (__is_same(T, Bf16)) return high_halves(bits_to_even(low), bits_to_even(high));
   T both[2];
   round_to(both[0], low);
   round_to(both[1], high);

@@ -34,6 +34,15 @@ __device__ inline uint32_t high_halves(uint32_t low, uint32_t high) {
   return __builtin_amdgcn_perm(high, low, 0x07060302);
 }
 
+// Bits whose high half is x as bf16, as round_to has it: to nearest, ties to even. Without a branch for NaNs,
+// or only for numbers.
+template <bool kNans = true>
+__device__ inline uint32_t bits_to_even(float x) {
+  const auto bits = __builtin_bit_cast(uint32_t, x);
+  const uint32_t number = bits + 0x7fff + (bits >> 16 & 1), nan = bits | 0x400000;
+  return kNans && x != x ? nan : number;
+}
+
 // Two numbers from 0 to 1, to nearest; of two equally near ones bf16 takes the larger, on gfx950 the even
 // one.
 template <typename T>

@@ -30,52 +30,69 @@
 #include "common/device.h"
 #include "hip/common/pingpong_parts.h"
 #include "hip/fwd/fwd_pingpong_lds.h"
+#include "hip/fwd/fwd_pingpong_products.h"
 #include "hip/fwd/fwd_pingpong_scores.h"
+#include "hip/fwd/fwd_pingpong_shares.h"
 #include "hip/fwd/fwd_pingpong_softmax.h"
 #include "hip/fwd/fwd_work.h"
 
 namespace fmha {
 
 template <typename T, typename O, int kDimsQ, int kDimsV, bool kMask, template <typename> class MoverOf,
-          PingpongScore kScore, int kWaves>
-class Pingpong {
+          PingpongScore kScore, int kWaves, int kShares>
+class Pingpong
+    : public PingpongProducts<Pingpong<T, O, kDimsQ, kDimsV, kMask, MoverOf, kScore, kWaves, kShares>, T,
+                              PingpongTiles<T, kDimsQ, kDimsV, kWaves>,
+                              MoverOf<PingpongTiles<T, kDimsQ, kDimsV, kWaves>>::kAhead, kDimsQ, kDimsV> {
   using Tiles = PingpongTiles<T, kDimsQ, kDimsV, kWaves>;
   using Mover = MoverOf<Tiles>;
+  using Products = PingpongProducts<Pingpong, T, Tiles, Mover::kAhead, kDimsQ, kDimsV>;
+  using Products::products, Products::scores_only, Products::values_only, Products::kNothing;
+  friend Products;
   using Keys = Tiles::Keys;
   using Values = Tiles::Values;
   static constexpr int kHdimQ = Tiles::kHdimQ, kHdimV = Tiles::kHdimV, kHdimO = Tiles::kHdimO;
   static constexpr bool kFp8 = sizeof(T) == 1;
-  // Steps take 32 bytes of a row, which are two products, or half of one (Order).
-  static constexpr int kSteps = kDimsQ * sizeof(T) / 32, kStepsO = Keys::kKeys * sizeof(T) / 32;
-  using Order = OperandOrder<kFp8 && kLoadsWriteLds>;
   static constexpr int kTilesS = Keys::kKeys / 32, kTilesO = kDimsV / 32;
-  // Steps of a phase: pairs of operands, each read kAhead steps ahead.
-  static constexpr int kAhead = Mover::kAhead, kRing = kAhead + 1;
-  static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
   static constexpr bool kFewRegisters = Tiles::kWide;  // the loop computes lanes' addresses anew each time
+  static constexpr bool kBfloatsInStep = Tiles::kInStep && !kLoadsWriteLds && __is_same(O, Bf16);
 
  public:
   static constexpr int kTileM = kWaves * kPingpongRows;
-  static constexpr int kWavesOfSimd = Tiles::kInTurn ? 1 : Tiles::kInStep && kHdimQ <= 64 ? 4 : 2;
-  static constexpr int kWorkgroups = 4 * kWavesOfSimd / kWaves;  // of a compute unit
+  static constexpr bool kWhole = kShares == 1;  // a wave has all keys of its rows
+  static constexpr int kWavesOfSimd = Tiles::kInTurn ? 1 : kWhole && Tiles::kInStep && kHdimQ <= 64 ? 4 : 2;
+  static constexpr int kAllWaves = kWaves * kShares;
+  static constexpr int kWorkgroups = 4 * kWavesOfSimd / kAllWaves;  // of a compute unit
+  static constexpr int kLdsBytes =
+      kWhole ? Tiles::kLdsBytes : max(kShares * Tiles::kLdsBytes, Shares<kShares, kWaves>::kLdsBytes);
   static constexpr int kTileN = Keys::kKeys;
   using Params = PingpongParamsOf<T, kScore>::Type;
 
   __device__ static void run() {
-    __shared__ __attribute__((aligned(256))) uint8_t lds[Tiles::kLdsBytes];
+    __shared__ __attribute__((aligned(256))) uint8_t lds[kLdsBytes];
     Pingpong d(*reinterpret_cast<const Params*>(__builtin_amdgcn_kernarg_segment_ptr()),
                (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
+    if constexpr (Tiles::kInStep) fetch(d.p);
     if (!d.work.find(d.p, kTileN, kMask)) return;
+    const int blocks = d.work.blocks;
     d.begin();
-    if (d.work.blocks > 0) {
+    if (blocks > 0) {
       if constexpr (Tiles::kInTurn) d.walk_in_turn();
-      if constexpr (Tiles::kInStep) d.walk_in_step();
+      if constexpr (Tiles::kInStep && kWhole) d.walk_in_step();
+      if constexpr (!kWhole) d.walk_shares((blocks + kShares - 1) / kShares);
       if constexpr (kWaves == 8) d.walk();
     }
     d.end();
   }
 
  private:
+  // Loads these arguments at once: a wave would otherwise wait for one after the other.
+  __device__ static void fetch(const PingpongParams& p) {
+    asm volatile("" ::"s"(p.heads_first), "s"(p.parts.count), "s"(p.parts.first_tile), "s"(p.nhead_q),
+                 "s"(p.cu_q), "s"(p.seqlen_q), "s"(p.seqlen_k), "s"(p.top_left), "s"(p.window_left),
+                 "s"(p.window_right), "s"(p.nhead_ratio), "s"(p.hdim_q), "s"(p.hdim_v));
+  }
+
   __device__ Pingpong(const Params& params, LdsByte* lds)
       : all(params), p(plain_of(params)), keys(lds), values(lds + Tiles::kBuffers * Keys::kBytes) {}
 
@@ -83,6 +100,7 @@ class Pingpong {
 
   __device__ void begin() {
     wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
+    if constexpr (!kWhole) take_share();
     group = wave / (kWaves / 2);
     find_lane(threadIdx.x % 64);
     const int kv_head = work.head / p.nhead_ratio;
@@ -99,6 +117,16 @@ class Pingpong {
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] = Float16{};
   }
 
+  // The keys are divided among shares of waves.
+  __device__ void take_share() {
+    const auto number = static_cast<uint32_t>(wave);  // unsigned: it divides by a shift
+    share = number / kWaves;
+    wave = number % kWaves;
+    work.divide_blocks(share, kShares);
+    keys += share * Tiles::kLdsBytes;
+    values += share * Tiles::kLdsBytes;
+  }
+
   __device__ void find_lane(int lane_) {
     lane = lane_;
     half = lane / 32;
@@ -109,11 +137,12 @@ class Pingpong {
   __device__ void find_edges() {
     const int first_row = work.tile * kTileM + wave * kPingpongRows;
     int whole_end = work.seqlen_k / kTileN;
+    if constexpr (!kWhole) whole_end = min(whole_end, work.first_block + work.blocks);
     whole_first = 0;
     if constexpr (kMask) {
-      const int end = work.window(p).last(first_row) + 1;  // keys from here on are hidden from the first row
+      const int hidden = work.window(p).last(first_row) + 1;  // keys from here on are, from the first row
       const int first = work.window(p).first(first_row + kPingpongRows - 1);
-      const int end_block = end > 0 ? end / kTileN : 0;
+      const int end_block = hidden > 0 ? hidden / kTileN : 0;
       whole_end = end_block < whole_end ? end_block : whole_end;
       whole_first = first > 0 ? (first + kTileN - 1) / kTileN : 0;
     }
@@ -122,7 +151,8 @@ class Pingpong {
     end_of_keys = end < work.seqlen_k ? end : work.seqlen_k;
   }
 
-  __device__ void begin_q(const WaveRows<kHdimQ>& of_wave) {
+  template <typename Rows>
+  __device__ void begin_q(const Rows& of_wave) {
     const uint8_t* base = static_cast<const uint8_t*>(p.q) + work.batch * p.q_strides.batch +
                           work.head * p.q_strides.nhead +
                           (work.first_q + work.tile * kTileM) * p.q_strides.row;
@@ -162,6 +192,7 @@ class Pingpong {
     return resource(v + static_cast<uint64_t>(static_cast<uint32_t>(at)) * p.v_strides.row,
                     at < end_of_keys ? p.hdim_v * 2 : 0);
   }
+
   __device__ LdsByte* key_buffer(int i) const { return keys + buffer(i) * Keys::kBytes; }
   __device__ LdsByte* value_buffer(int i) const { return values + buffer(i) * Values::kBytes; }
 
@@ -188,7 +219,7 @@ class Pingpong {
     mover.wait();
     for (int n = 1; n < work.blocks; ++n) {
       if constexpr (kFewRegisters) v_read = remade(v_read), k_read = remade(k_read);
-      read_first<0>(n);
+      this->template read_first<0>(n);
       pingpong_barrier();
       products(n);
       pingpong_barrier();
@@ -201,11 +232,39 @@ class Pingpong {
   }
 
   __device__ void walk_in_step() {
-    const WaveRows<kHdimQ> of_wave(wave, lane, keys + Tiles::kPlaceOfQ + wave * WaveRows<kHdimQ>::kBytes);
+    const RowsInStep<kHdimQ> of_wave(wave, lane, keys + Tiles::kPlaceOfQ + wave * RowsInStep<kHdimQ>::kBytes);
     mover.walk_in_step(
         *this, work.blocks, [&] { begin_q(of_wave); }, [&] { of_wave.end_load(q); },
         [&](int n) { do_block(n); });
   }
+
+  // The phases of walk(), but each share has tiles of its own. Only its own waves read them, so that they are
+  // free during its softmax. Its last block may be one of another share, whose keys it hides.
+  __device__ void walk_shares(int rounds) {
+    const RowsByLds<kHdimQ, kShares> of_wave(wave, lane, all_lds() + wave * Tiles::kLdsBytes + Keys::kBytes,
+                                             share);
+    begin_q(of_wave);
+    mover.first(*this);
+    of_wave.end_load(q);
+    const bool second = share >= kShares / 2;
+    if (second) pingpong_barrier();
+    scores_only(0, kNothing);
+    pingpong_barrier();
+    mover.move(*this, 0);
+    first_softmax();
+    for (int n = 1; n < rounds; ++n) {
+      meet();  // explicitly: the compiler takes the loop's stores for complete if O was not rescaled
+      this->template read_first<0>(n);
+      products(n);
+      pingpong_barrier();
+      softmax(n, n);
+    }
+    meet();
+    values_only(rounds, kNothing);
+    if (!second) pingpong_barrier();
+  }
+
+  __device__ LdsByte* all_lds() const { return keys - share * Tiles::kLdsBytes; }
 
   // K and V in turn: while a wave multiplies by one, it moves the next tile of the other.
   __device__ void walk_in_turn() {
@@ -238,106 +297,6 @@ class Pingpong {
     const int first_row = work.tile * kTileM + wave * kPingpongRows;
     return work.window(p).last(first_row + kPingpongRows - 1) < block * kTileN ||
            work.window(p).first(first_row) >= (block + 1) * kTileN;
-  }
-
-  // ---- The phase of products. Its operands are read in pairs, those of V first: the half of V that group 1
-  // stores is complete before group 0's barrier.
-
-  template <int j>  // operand j of V
-  static constexpr int kStepOfValues = (Order::step(j, kTilesO) + kStepsO / 2) % kStepsO;
-  template <int j>
-  static constexpr int kTileOfValues = (Order::tile(j, kTilesO) + Values::kFirst) % kTilesO;
-
-  template <int i>
-  __device__ Pair read_values(int n) const {
-    const LdsByte* tile = value_buffer(n - 1);
-    return {Values::read(tile, v_read, kStepOfValues<2 * i>, kTileOfValues<2 * i>),
-            Values::read(tile, v_read, kStepOfValues<2 * i + 1>, kTileOfValues<2 * i + 1>)};
-  }
-
-  // Operand j of K: both tiles of a pair take a step, or one tile takes two.
-  template <int j>
-  __device__ Dwords4 read_key(int n) const {
-    constexpr int step = Order::step(j, kTilesS), t = Order::tile(j, kTilesS);
-    return lds_load<Dwords4>(chunk_behind<Keys::kChunks>(key_buffer(n) + k_read, step * 2) +
-                             t * 32 * Keys::kRowBytes);
-  }
-
-  template <int i>
-  __device__ Pair read_keys(int n) const {
-    return {read_key<2 * i>(n), read_key<2 * i + 1>(n)};
-  }
-
-  template <int i>
-  __device__ void multiply_values(const Pair& a) {
-    multiply_two<T>(a, probabilities[kStepOfValues<2 * i>], probabilities[kStepOfValues<2 * i + 1>],
-                    o[kTileOfValues<2 * i>], o[kTileOfValues<2 * i + 1>]);
-  }
-
-  template <int i>
-  __device__ void multiply_keys(const Pair& a) {
-    constexpr int x = 2 * i, y = x + 1, t = Order::tile(x, kTilesS), u = Order::tile(y, kTilesS);
-    if constexpr (Order::step(x, kTilesS) == 0) s[t] = s[u] = Float16{};
-    multiply_two<T>(a, q[Order::step(x, kTilesS)], q[Order::step(y, kTilesS)], s[t], s[u]);
-  }
-
-  // Pair i of the phase: those of V, then those of K.
-  template <int i>
-  __device__ Pair read(int n) const {
-    if constexpr (i < kPairsO) {
-      return read_values<i>(n);
-    } else {
-      return read_keys<i - kPairsO>(n);
-    }
-  }
-
-  // Steps from i to before `end`. A step's reads are used kAhead steps later. `meanwhile` is called with the
-  // number of each step.
-  template <int i, int end, int first>
-  __device__ void steps(int n, auto meanwhile) {
-    if constexpr (i < end) {
-      if constexpr (i + kAhead < end) ring[(i + kAhead) % kRing] = read<i + kAhead>(n);
-      meanwhile(i - first);
-      __builtin_amdgcn_sched_barrier(0);
-      if constexpr (i < kPairsO) {
-        multiply_values<i>(ring[i % kRing]);
-      } else {
-        multiply_keys<i - kPairsO>(ring[i % kRing]);
-      }
-      __builtin_amdgcn_sched_barrier(0);
-      steps<i + 1, end, first>(n, meanwhile);
-    }
-  }
-
-  template <int first, int ahead = 0>
-  __device__ void read_first(int n) {
-    ring[(first + ahead) % kRing] = read<first + ahead>(n);
-    if constexpr (ahead + 1 < kAhead) {
-      read_first<first, ahead + 1>(n);
-    } else {
-      __builtin_amdgcn_sched_barrier(0);
-    }
-  }
-
-  static constexpr auto kNothing = [](int) {};
-  template <int first, int end>
-  __device__ void run_steps(int n, auto meanwhile) {
-    __builtin_amdgcn_s_setprio(1);
-    steps<first, end, first>(n, meanwhile);
-    __builtin_amdgcn_s_setprio(0);
-    __builtin_amdgcn_sched_barrier(0);
-  }
-
-  __device__ void products(int n) { run_steps<0, kPairsO + kPairsS>(n, kNothing); }
-
-  __device__ void scores_only(int n, auto meanwhile) {
-    read_first<kPairsO>(n);
-    run_steps<kPairsO, kPairsO + kPairsS>(n, meanwhile);
-  }
-
-  __device__ void values_only(int n, auto meanwhile) {
-    read_first<0>(n);
-    run_steps<0, kPairsO>(n, meanwhile);
   }
 
   // ---- The phase of the softmax.
@@ -376,9 +335,12 @@ class Pingpong {
   __device__ void hide(int block) {
     if (static_cast<uint32_t>(block - whole_first) < whole_blocks) return;
     const int base = block * kTileN + half * 8;
-    int last = work.seqlen_k - 1;
-    if constexpr (kMask) last = min(last, work.window(p).last(row));
-    hide_if([last = last - base](int key) { return key > last; });
+    // Blocks in front of the whole ones end before the first row's last key.
+    if (!Tiles::kInStep || whole_blocks == 0 || block >= whole_first) {
+      int last = (kWhole ? work.seqlen_k : end_of_keys) - 1;
+      if constexpr (kMask) last = min(last, work.window(p).last(row));
+      hide_if([last = last - base](int key) { return key > last; });
+    }
     if constexpr (kMask) {
       if (block < whole_first) {
         hide_if([first = work.window(p).first(row) - base](int key) { return key < first; });
@@ -399,6 +361,7 @@ class Pingpong {
 
   __device__ void end() {
     if constexpr (kFewRegisters) find_lane(lane_anew());
+    if constexpr (!kWhole) return end_shares();
     auto [factor, lse] = rows.result();
     if constexpr (kFp8) {  // one by one: their product may be no normal number
       _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] *= factor;
@@ -409,10 +372,39 @@ class Pingpong {
       store_part(factor, lse, stores_lse);
       return;
     }
+    if constexpr (Tiles::kInStep && !kLoadsWriteLds && RowsInStep<kHdimO>::kBytes > 0) {
+      meet();  // O has the place of tiles
+    }
     store_o(kFewRegisters ? remade(factor) : factor);  // O is multiplied there, and not before
     if (p.lse != nullptr && stores_lse) {
       p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] = lse;
     }
+  }
+
+  __device__ void end_shares() {
+    const Shares<kShares, kWaves> shares(all_lds(), share, wave, lane);
+    const float own = shares.join(rows);
+    const auto [factor, lse] = rows.result();
+    uint8_t* base = o_base();
+    const Resource to = resource(base, rows_left(kTileM) * p.o_strides.row);
+    const uint32_t row_at = (wave * kPingpongRows + lane % 32) * p.o_strides.row;
+    shares.add_up(o, own * factor, [&](int i, const Float4(&x)[2]) {
+      Dwords4 chunk;
+      _Pragma("unroll") for (int j = 0; j < 4; ++j) {
+        chunk[j] = rounded_to_even<O>(x[j / 2][j % 2 * 2], x[j / 2][j % 2 * 2 + 1]);
+      }
+      if constexpr (Values::kInOrder) chunk = gathered(chunk);
+      const int dim = (2 * i + half) * 8;
+      __builtin_amdgcn_raw_buffer_store_b128(chunk, to, dim < p.hdim_v ? row_at + dim * 2 : kNowhere, 0, 0);
+    });
+    if (p.lse != nullptr && share == 0 && half == 0 && row < work.seqlen_q) {
+      p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] = lse;
+    }
+  }
+
+  __device__ uint8_t* o_base() const {
+    return static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch + work.head * p.o_strides.nhead +
+           (work.first_q + work.tile * kTileM) * p.o_strides.row;
   }
 
   // Stores O of a part of the keys: as float32, for the kernel that merges parts (hip/decode/merge.h).
@@ -431,8 +423,7 @@ class Pingpong {
   }
 
   __device__ void store_o(float factor) {
-    uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
-                    work.head * p.o_strides.nhead + (work.first_q + work.tile * kTileM) * p.o_strides.row;
+    uint8_t* base = o_base();
     if constexpr (__is_same(O, Fp32)) {
       store_floats(resource(base, rows_left(kTileM) * p.o_strides.row), p.o_strides.row, factor);
     } else {
@@ -446,24 +437,34 @@ class Pingpong {
   __device__ void store_dims(uint8_t* base, float factor) {
     constexpr int kChunks = kHdimO < kDimsV ? kHdimO / 16 : kDimsV / 16;
     Dwords4 chunks[kHdimO / 16] = {};
-    _Pragma("unroll") for (int i = 0; i < kChunks; ++i) {
-      constexpr int kBefore = kFirst / 16;
-      _Pragma("unroll") for (int j = 0; j < 4; ++j) {
-        const float low = o[(kBefore + i) / 2][i % 2 * 8 + j * 2] * factor,
-                    high = o[(kBefore + i) / 2][i % 2 * 8 + j * 2 + 1] * factor;
-        chunks[i][j] = rounded_to_even<O>(low, high);
+    if constexpr (kBfloatsInStep) {
+      round_in_place(o, factor, chunks);
+    } else {
+      _Pragma("unroll") for (int i = 0; i < kChunks; ++i) {
+        constexpr int kBefore = kFirst / 16;
+        _Pragma("unroll") for (int j = 0; j < 4; ++j) {
+          const float low = o[(kBefore + i) / 2][i % 2 * 8 + j * 2] * factor,
+                      high = o[(kBefore + i) / 2][i % 2 * 8 + j * 2 + 1] * factor;
+          chunks[i][j] = rounded_to_even<O>(low, high);
+        }
+        if constexpr (Values::kInOrder) chunks[i] = gathered(chunks[i]);
+        if constexpr (kFewRegisters) chunks[i] = remade(chunks[i]);  // rounded now: O's registers are needed
       }
-      if constexpr (Values::kInOrder) chunks[i] = gathered(chunks[i]);
-      if constexpr (kFewRegisters) chunks[i] = remade(chunks[i]);  // rounded now: O's registers are needed
     }
-    WaveRows<kHdimO>(wave, kFewRegisters ? remade(lane) : lane, place_of_o())
-        .store(resource(base + kFirst * 2, rows_left(kTileM) * p.o_strides.row), p.o_strides.row,
-               p.hdim_v - kFirst, chunks);
+    const Resource to = resource(base + kFirst * 2, rows_left(kTileM) * p.o_strides.row);
+    if constexpr (Tiles::kInStep) {
+      RowsInStep<kHdimO>(wave, kLoadsWriteLds ? lane : lane_anew(), place_of_o())
+          .store(to, p.o_strides.row, p.hdim_v - kFirst, chunks);
+    } else {
+      WaveRows<kHdimO>(wave, kFewRegisters ? remade(lane) : lane, place_of_o())
+          .store(to, p.o_strides.row, p.hdim_v - kFirst, chunks);
+    }
   }
 
   // A wave's, in LDS: where nobody reads any more, and nobody writes zeros for the keys behind the last
   // block, as group 1 still does while group 0 stores O.
   __device__ LdsByte* place_of_o() const {
+    if constexpr (Tiles::kInStep && !kLoadsWriteLds) return keys + wave * RowsInStep<kHdimV>::kBytes;
     constexpr int kBehind = Tiles::kInTurn ? 0 : Tiles::kTilesBytes;
     if constexpr (Tiles::kWide) return keys + kBehind + wave * WaveRows<kHdimO>::kBytes;
     const int of_group = wave % (kWaves / 2);
@@ -483,7 +484,7 @@ class Pingpong {
   LdsByte *keys, *values;
   FwdWork<kTileM, true> work;
   const uint8_t *k, *v;  // of this workgroup's head and sequence
-  int wave, group, lane, half, row;
+  int share, wave, group, lane, half, row;
   int k_read, v_read;
   int whole_first, end_of_keys;
   uint32_t whole_blocks;
@@ -492,8 +493,8 @@ class Pingpong {
   Mover mover;
   Dwords4 q[kHdimQ / 16];
   Float16 s[kTilesS], o[kTilesO];
-  Dwords4 probabilities[kStepsO];
-  Pair ring[kRing];
+  Dwords4 probabilities[Keys::kKeys * sizeof(T) / 32];
+  Pair ring[Mover::kAhead + 1];
 };
 
 }  // namespace fmha

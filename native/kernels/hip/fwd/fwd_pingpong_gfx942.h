@@ -4,6 +4,7 @@
 #pragma once
 
 #include "common/device.h"
+#include "hip/fwd/fwd_pingpong_rows.h"
 #include "hip/fwd/fwd_pingpong_tiles.h"
 
 namespace fmha {
@@ -193,11 +194,12 @@ class Mover {
   // The loop of waves in step: one buffer each, which is free again behind the barrier. A block's loads have
   // the time of the block before it.
   template <typename Owner, typename BeginQ, typename EndQ, typename DoBlock>
-  __device__ void walk_in_step(const Owner& tiles, int blocks, BeginQ begin_q, EndQ, DoBlock do_block) {
-    load_block(tiles, 0);
+  __device__ void walk_in_step(const Owner& tiles, int blocks, BeginQ begin_q, EndQ end_q, DoBlock do_block) {
     begin_q();
+    load_block(tiles, 0);
+    end_q();
     for (int n = 0; n < blocks; ++n) {
-      if (n > 0) pingpong_barrier();
+      pingpong_barrier();
       keys.store(tiles, n - 1);
       store_values(tiles.value_buffer(n));
       if (n + 1 < blocks) load_block(tiles, n + 1);
@@ -238,7 +240,7 @@ class Mover {
 template <typename Tiles>
 using DmaMover = Mover<Tiles, KeysByDma>;
 
-// A wave's 32 rows of Q and O, from and to memory: in LDS there is no room for them.
+// A wave's 32 rows of Q and O, from and to memory: in LDS there is no room for those of eight waves.
 template <int kHdim>
 class WaveRows {
  public:
@@ -269,5 +271,17 @@ class WaveRows {
 
   int row, half;
 };
+
+// Of waves in step. Head dim 64 has more to do for the vector port than for L1.
+template <int kHdim, bool kByLds = (kHdim > 64)>
+struct RowsInStepOf {
+  using Type = WaveRows<kHdim>;
+};
+template <int kHdim>
+struct RowsInStepOf<kHdim, true> {
+  using Type = RowsByLds<kHdim, 1>;
+};
+template <int kHdim>
+using RowsInStep = RowsInStepOf<kHdim>::Type;
 
 }  // namespace fmha

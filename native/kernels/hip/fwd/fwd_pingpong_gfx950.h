@@ -10,6 +10,7 @@
 #pragma once
 
 #include "common/device.h"
+#include "hip/fwd/fwd_pingpong_rows.h"
 #include "hip/fwd/fwd_pingpong_tiles.h"
 
 namespace fmha {
@@ -205,5 +206,8 @@ class WaveRows {
   int wave, lane;
   LdsByte* area;
 };
+
+template <int kHdim>
+using RowsInStep = WaveRows<kHdim>;
 
 }  // namespace fmha

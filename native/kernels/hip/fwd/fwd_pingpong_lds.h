@@ -2,8 +2,9 @@
 // The waves of a workgroup of hip/fwd/fwd_pingpong.h, and their tiles in LDS; and how O leaves as float32.
 //
 // Workgroups of two waves, 64 rows, are for windows. Both waves are at the same part of a block of 32 keys.
-// Waves of other workgroups hide their latency: up to eight workgroups of a unit at head dim 64. Four waves
-// are for head dim 512: while they multiply by K, they move V, and the other way round (..._turn.h).
+// Waves of other workgroups hide their latency: up to eight workgroups of a unit at head dim 64. Four times
+// two waves are for short problems: they divide the keys (..._shares.h). Four waves are for head dim 512:
+// while they multiply by K, they move V, and the other way round (..._turn.h).
 //
 //   budget, head dim 128      gfx942                gfx950
 //   registers: O              64                    64
@@ -65,7 +66,8 @@ struct PingpongTiles {
   static constexpr int kPlacesOfO = kInTurn ? 0 : kWide ? 2 : kOHasPlace ? 1 : 0;
   static constexpr int kLdsBytes = kTilesBytes + kPlacesOfO * kBytesOfO;
   // Q passes through the end, beside the tiles of K that are loaded meanwhile.
-  static constexpr int kPlaceOfQ = kLdsBytes - kWaves * WaveRows<kHdimQ>::kBytes;
+  static constexpr int kPlaceOfQ =
+      kLdsBytes - kWaves * (kInStep ? RowsInStep<kHdimQ>::kBytes : WaveRows<kHdimQ>::kBytes);
   static_assert(kInTurn || !kOHasPlace || kBytesOfO <= 2 * Keys::kBytes);
   static_assert(kInTurn || kPlaceOfQ >= (kBuffers > 2 ? kBuffers - 1 : 1) * Keys::kBytes ||
                 WaveRows<kHdimQ>::kBytes == 0);

@@ -94,6 +94,21 @@ class Softmax {
     fill(s, scores, p, meanwhile);
   }
 
+  // The lane's part, for waves that have other keys of the same rows.
+  __device__ Float2 state() const { return {reference, sum}; }
+
+  // Takes the parts of all of those; returns the factor on O of the own part.
+  template <int kParts>
+  __device__ float join(const Float2 (&parts)[kParts]) {
+    const float own = reference;
+    _Pragma("unroll") for (int i = 0; i < kParts; ++i) reference = __builtin_fmaxf(reference, parts[i][0]);
+    sum = 0;
+    _Pragma("unroll") for (int i = 0; i < kParts; ++i) {
+      sum += parts[i][1] * __builtin_amdgcn_exp2f(parts[i][0] - reference);
+    }
+    return __builtin_amdgcn_exp2f(own - reference);
+  }
+
   __device__ Result result() const {
     const Halves of_halves = halves(sum, own_lane());
     const float all = of_halves.first + of_halves.second;

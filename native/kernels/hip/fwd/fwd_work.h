@@ -43,8 +43,15 @@ struct FwdWork {
     find_lengths(p);
     if (tile * kTileM >= seqlen_q) return false;
     find_blocks(p, tile_n);
-    if (part >= 0) divide_blocks(p.parts.count);
+    if (part >= 0) divide_blocks(part, p.parts.count);
     return true;
+  }
+
+  // Leaves the i-th of so many parts of the keys.
+  __device__ void divide_blocks(int i, int count) {
+    const int begin = blocks * i / count;
+    blocks = blocks * (i + 1) / count - begin;
+    first_block += begin;
   }
 
  private:
@@ -57,12 +64,6 @@ struct FwdWork {
     }
     // With a causal mask the last tile has most keys: it begins first.
     tile = parts.first_tile + (hides ? tiles - 1 - at : at);
-  }
-
-  __device__ void divide_blocks(int count) {
-    const int begin = blocks * part / count;
-    blocks = blocks * (part + 1) / count - begin;
-    first_block += begin;
   }
 
   __device__ void find_lengths(const PingpongParams& p) {

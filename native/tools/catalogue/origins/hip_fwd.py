@@ -11,7 +11,7 @@ from family_fwd import FwdRow, Origin
 
 _HDIMS = (64, 96, 128, 192, 256, 512)
 _ARCHS = ("gfx942", "gfx950")
-_IN_STEP, _BY_TURNS = 2, 4
+_IN_STEP, _BY_TURNS, _SHARES = 2, 4, 4
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class HipFwdTile:
     tag: str
     k_dma: bool = False  # loads of K write LDS: of gfx950 all do
     waves: int = 8  # eight take turns, two are in step, four have K and V by turns
+    shares: int = 1  # of so many times as many waves: each has a part of the keys
     origin: str = "hip"
     pipeline: str = "pingpong"
     hdim_step: int = 8
@@ -59,13 +60,16 @@ class HipFwd(Origin):
     flags = ("-fno-slp-vectorize",)
 
     def read_tile(self, content: dict[str, Any], where: str) -> HipFwdTile:
-        check_keys(content, {"hdim", "tag"}, {"hdim_v", "k_dma", "waves"}, where)
+        check_keys(content, {"hdim", "tag"}, {"hdim_v", "k_dma", "waves", "shares"}, where)
         check_known("hdim", content["hdim"], _HDIMS, where)
         check_known("hdim_v", content.get("hdim_v", content["hdim"]), (128, content["hdim"]), where)
         check_known("k_dma", content.get("k_dma", False), (False, True), where)
         check_known("waves", content.get("waves", 8), (_IN_STEP, _BY_TURNS, 8), where)
         if (content["hdim"] == 512) != (content.get("waves") == _BY_TURNS):
             raise ValueError(f"{where}: head dim 512, and no other, has four waves")
+        check_known("shares", content.get("shares", 1), (1, _SHARES), where)
+        if content.get("shares", 1) > 1 and not (content.get("waves") == _IN_STEP and content["hdim"] <= 128):
+            raise ValueError(f"{where}: only waves in step divide the keys, up to head dim 128")
         fields = {"hdim_v": content["hdim"], **content}
         return HipFwdTile(hdim_q=fields.pop("hdim"), **fields)
 
@@ -79,6 +83,8 @@ class HipFwd(Origin):
             return "k_dma is of gfx942: of gfx950 all loads are by DMA"
         if tile.waves == _IN_STEP and (tile.k_dma or not row.mask or row.bias != "none" or row.softcap):
             return "tiles of two waves are for windows: with a mask, and without k_dma, ALiBi or softcap"
+        if tile.shares > 1 and row.arch != "gfx942":
+            return "waves that divide the keys are of gfx942"
         if row.dtype in FP8:
             return self._why_no_fp8(row, tile)
         one_score = row.bias == "none" or (row.bias == "alibi" and not row.softcap)
@@ -108,5 +114,5 @@ class HipFwd(Origin):
         if row.dtype in FP8:
             mover = "Fp8WideMover" if tile.hdim_v > 192 else "Fp8Mover"
         score = "kAlibi" if row.bias == "alibi" else "kSoftcap" if row.softcap else "kPlain"
-        what = f"{types}, {tile.hdim_q}, {tile.hdim_v}, {mask}, {mover}, {score}, {tile.waves}"
+        what = f"{types}, {tile.hdim_q}, {tile.hdim_v}, {mask}, {mover}, {score}, {tile.waves}, {tile.shares}"
         return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {what})"
