@@ -272,7 +272,7 @@ class WaveRows {
   int row, half;
 };
 
-// Of waves in step. Head dim 64 has more to do for the vector port than for L1.
+// Those of waves in step: head dim 64 has more to do for the vector port than for L1.
 template <int kHdim, bool kByLds = (kHdim > 64)>
 struct RowsInStepOf {
   using Type = WaveRows<kHdim>;
