@@ -17,6 +17,10 @@ import pyfa_rocm
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORT = "import pyfa_rocm; r = pyfa_rocm.runtime(); print(r.path, r.emulated)"
+# A script imports the package, what tests share, and the catalogue's facts of archs.
+_IMPORTS = os.pathsep.join(
+    str(ROOT / folder) for folder in (".", "tests", "tests/support", "native/tools/catalogue")
+)
 _CHOICES = ("PYFA_ROCM_DEVICE", "FMHA_HIP_RUNTIME", "ROCM_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
 
 
@@ -49,9 +53,7 @@ def run_as(arch: str, *arguments: str, **environment: str) -> str:
 
 def run_script(script: str, *args: str, env: dict[str, str] | None = None) -> str:
     """Run a script, which imports the package and what tests share; return what it printed."""
-    paths = (ROOT, ROOT / "tests", ROOT / "tests" / "support")
-    environment = {"PYTHONPATH": os.pathsep.join(map(str, paths))}
-    return _output(["-c", script, *args], environment | (env or {}), timeout=900)
+    return _output(["-c", script, *args], {"PYTHONPATH": _IMPORTS} | (env or {}), timeout=900)
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -85,8 +87,7 @@ def run_on_two_devices(*arguments: str) -> str:
         pytest.skip("this machine has one GPU")
     done = subprocess.run(
         [sys.executable, *arguments],
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))), "FMHA_EMU_DEVICES": "2"},
+        env=os.environ | {"PYTHONPATH": _IMPORTS, "FMHA_EMU_DEVICES": "2"},
         capture_output=True,
         text=True,
         timeout=600,

@@ -285,7 +285,7 @@ def test_a_wrong_result_is_said(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The exit status is 1 with a tolerance that nothing can meet."""
-    monkeypatch.setattr(reference, "lse_tolerance", lambda head, _: 1e-9 * abs(head.lse))
+    monkeypatch.setattr(reference, "lse_tolerance", lambda head, *_: 1e-9 * abs(head.lse))
     monkeypatch.setattr(demo, "SEQLENS", (128,))
     assert main.main([command, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
