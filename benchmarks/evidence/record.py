@@ -147,16 +147,8 @@ def main() -> None:
         work(args.cards[0], args.every)
         return
     for card in args.cards:
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.evidence.record",
-            "--here",
-            "--cards",
-            card,
-            "--every",
-            str(args.every),
-        ]
+        program = (sys.executable, "-m", "benchmarks.evidence.record")
+        command = [*program, "--here", "--cards", card, "--every", str(args.every)]
         environment = {"PYFA_ROCM_DEVICE": "emulator", "FMHA_EMU_ARCH": ARCHS[card]}
         subprocess.run(command, check=True, cwd=ROOT, env=os.environ | environment)
         finish(card, args.every)

@@ -196,7 +196,7 @@ class Case:
                 yield b, b, slice(0, self.seqlen_q), slice(0, self.seqlen_k)
             return
         packed = self.varlen
-        rows = zip(packed.cu_q, packed.lengths_q, packed.cu_k, packed.lengths_k, strict=False)
+        rows = zip(packed.cu_q[:-1], packed.lengths_q, packed.cu_k[:-1], packed.lengths_k, strict=True)
         for b, (q, n, k, m) in enumerate(rows):
             yield b, 0, slice(q, q + n), slice(k, k + m)
 
