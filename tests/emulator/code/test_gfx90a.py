@@ -12,8 +12,8 @@ from plugins import quick
 
 _EMULATOR = Path(__file__).resolve().parents[1]
 # Those that do archs themselves, sparse matrices, which gfx90a does not have, and one that test_attention_as
-# runs. Of the runtime's tests only those of the API depend on the arch; streams, graphs and memory know no
-# instructions.
+# runs. Streams, graphs and memory know no instructions, so that only the API's tests of the runtime depend on
+# the arch.
 _ELSEWHERE = {"test_gfx90a", "test_coverage", "test_decoder", "test_forms", "test_smfmac", "test_wide"}
 _ELSEWHERE |= {"test_fuzz_rdna", "test_rdna_values", "test_check_schedule"}
 _RUNTIME = {p.stem for p in _EMULATOR.glob("hip/test_*.py")} - {"test_hip_api"}

@@ -12,12 +12,13 @@ import contextlib
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from emulator.support.syntax import kept
+from emulator.support.toolchain import emulator_path
 from plugins import quick
 
 TESTS = quick.TESTS
@@ -44,8 +45,7 @@ _MOST_STATES = 16
 
 def folder() -> Path:
     """Where the notes are, beside the compiler's cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "pyfa_rocm" / "passed"
+    return kept.in_user_cache("passed")
 
 
 def _files() -> Iterator[Path]:
@@ -59,8 +59,6 @@ def _files() -> Iterator[Path]:
 @cache
 def state() -> str:
     """A hash of what decides the tests: files, FMHA_ variables, and what this machine's CPU can do."""
-    from emulator.support.toolchain import emulator_path
-
     found = hashlib.sha256(emulator_path().read_bytes())
     for path in _files():
         found.update(str(path.relative_to(ROOT)).encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -89,10 +87,7 @@ def names() -> set[str]:
 def note(more: set[str]) -> None:
     """Add tests to this state's, and forget the oldest states."""
     with contextlib.suppress(OSError):
-        folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder(), delete=False) as new:
-            new.write("\n".join([state(), *sorted(names() | more), "end"]) + "\n")
-        Path(new.name).replace(folder() / state())
+        kept.write(folder() / state(), "\n".join([state(), *sorted(names() | more), "end", ""]).encode())
         for old in sorted(folder().iterdir(), key=lambda path: -path.stat().st_mtime)[_MOST_STATES:]:
             old.unlink()
 

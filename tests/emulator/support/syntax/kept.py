@@ -24,10 +24,23 @@ from ..toolchain import tool
 _MOST_BYTES = 300 << 20
 
 
-def folder() -> Path:
-    """Where they are, beside the compiler's cache."""
+def in_user_cache(name: str) -> Path:
+    """A folder of the user's cache, beside the compiler's."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "pyfa_rocm" / "llvm"
+    return Path(base) / "pyfa_rocm" / name
+
+
+def folder() -> Path:
+    """Where LLVM's answers are."""
+    return in_user_cache("llvm")
+
+
+def write(file: Path, content: bytes) -> None:
+    """Write a file of the cache whole: other processes see the old one or the new."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as new:
+        new.write(content)
+    Path(new.name).replace(file)
 
 
 def linked(assembler: list[str], text: str) -> bytes:
@@ -71,10 +84,7 @@ def kept(commands: Sequence[Sequence[str]], text: str, ask: Callable[[], bytes])
         return answer
     answer = ask()
     with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as new:
-            new.write(zlib.compress(answer, 1))
-        Path(new.name).replace(file)
+        write(file, zlib.compress(answer, 1))
         _forget_old_at_the_end()
     return answer
 
