@@ -140,9 +140,9 @@ FEATURES = {
     "bias, head dim 72": Problem(1, 2, 1, 100, 72, False, "float16", seqlen_k=130, bias=True),
     "dropout, causal": Problem(1, 2, 1, 100, 64, True, seqlen_k=130, dropout_p=0.25),
     "softcap, window": Problem(
-        1, 2, 1, 100, 128, False, "float16", seqlen_k=130, softcap=2.0, window_size=(40, 20)
+        1, 2, 1, 100, 128, False, "bfloat16", seqlen_k=130, softcap=2.0, window_size=(40, 20)
     ),
-    "head dims 192 and 128": Problem(1, 2, 1, 130, 192, True, "float16", hdim_v=128),
+    "head dims 192 and 128": Problem(1, 2, 1, 130, 192, True, "bfloat16", hdim_v=128),
     "float32": Problem(1, 2, 1, 100, 64, True, "float32", seqlen_k=130),
     "fp8": Problem(1, 2, 1, 128, 128, False, "float8_e4m3fnuz", descale=(0.5, 2.0, 0.25)),
 }

@@ -20,7 +20,7 @@ bool o_type_fits(const FwdProblem& f, Refusal& why) {
 
 constexpr int64_t kMostWorkItems = 512;  // of a workgroup, of any backward kernel
 
-bool dims_fit(const FwdProblem& f, Refusal& why) {
+bool bwd_dims_fit(const FwdProblem& f, Refusal& why) {
   return dim_fits("fwd->batch", f.batch, most_batches(kMostWorkItems), why) &&
          dim_fits("fwd->seqlen_q", f.seqlen_q, kMaxSeqlen, why) &&
          dim_fits("fwd->seqlen_k", f.seqlen_k, kMaxSeqlen, why) &&
@@ -83,7 +83,7 @@ bool tensors_fit(const BwdProblem& p, Refusal& why) {
 
 bool bwd_is_countable(const BwdProblem& p, Refusal& why) {
   const FwdProblem& f = p.fwd;
-  return o_type_fits(f, why) && dims_fit(f, why) && scale_fits(f, why) &&
+  return o_type_fits(f, why) && bwd_dims_fit(f, why) && scale_fits(f, why) &&
          dropout_fits("fwd->batch * fwd->nhead_q", f, why) && tensors_fit(p, why) &&
          alibi_fits("fwd->alibi_stride_batch", f, why);
 }

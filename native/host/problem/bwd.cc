@@ -13,7 +13,7 @@ namespace fmha {
 namespace {
 
 // The first header's struct ended after flags.
-constexpr StructVersion kParamsVersions[] = {{184, 184}, {sizeof(fmha_bwd_params), sizeof(fmha_bwd_params)}};
+constexpr StructVersion kBwdVersions[] = {{184, 184}, {sizeof(fmha_bwd_params), sizeof(fmha_bwd_params)}};
 static_assert(offsetof(fmha_bwd_params, dbias) == 184);
 
 const AbiType& grad_type(const fmha_bwd_params& p, DType dtype) {
@@ -83,7 +83,7 @@ void set_dbias(const fmha_bwd_params& p, Pointers pointers, const AbiType& type,
 
 void make_bwd_problem(const fmha_bwd_params* params, Pointers pointers, BwdProblem& problem) {
   fmha_bwd_params copy;
-  const fmha_bwd_params& p = current_params("params", params, kParamsVersions, copy);
+  const fmha_bwd_params& p = current_params("params", params, kBwdVersions, copy);
   check_reserved("reserved", p.reserved);
   const CallOptions options = make_call_options(p.kernel, p.flags);
   problem.candidate = options.candidate;

@@ -59,10 +59,6 @@ void check_capacity(const fmha_cache& c, const FwdProblem& f, bool paged) {
         v.name, kCacheStrideNames[i], v.stride[i], v.size[i]);
 }
 
-[[noreturn]] void raise_set(const char* name, const void* value, const char* why) {
-  raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected NULL %s", name, value, why);
-}
-
 const int32_t* add_array(const char* name, const int32_t* data, int64_t rows, int64_t stride, int64_t count,
                          bool wanted, Pointers pointers, Extents& extents) {
   if (data == nullptr || !wanted) return nullptr;
@@ -81,7 +77,7 @@ void check_cache_struct(const fmha_cache* cache) { (void)check_struct_size("cach
 bool check_page_lists(const fmha_cache& c) {
   const bool paged = c.block_table != nullptr || c.kv_indptr != nullptr;
   if (c.block_table != nullptr && c.kv_indptr != nullptr) {
-    raise_set("cache->kv_indptr", c.kv_indptr, "with block_table");
+    raise_set("cache->kv_indptr", c.kv_indptr, " with block_table");
   }
   if ((c.kv_indptr == nullptr) != (c.kv_indices == nullptr)) {
     raise(FMHA_INVALID_ARGUMENT, "cache->%s = NULL, but cache->%s is set: expected both or neither",
@@ -89,7 +85,7 @@ bool check_page_lists(const fmha_cache& c) {
           c.kv_indptr == nullptr ? "kv_indices" : "kv_indptr");
   }
   if (paged && c.cache_batch_idx != nullptr) {
-    raise_set("cache->cache_batch_idx", c.cache_batch_idx, "with pages");
+    raise_set("cache->cache_batch_idx", c.cache_batch_idx, " with pages");
   }
   return paged;
 }

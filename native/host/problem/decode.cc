@@ -10,7 +10,7 @@
 namespace fmha {
 namespace {
 
-constexpr StructVersion kParamsVersions[] = {{sizeof(fmha_decode_params), sizeof(fmha_decode_params)}};
+constexpr StructVersion kDecodeVersions[] = {{sizeof(fmha_decode_params), sizeof(fmha_decode_params)}};
 
 template <typename T>
 const T* array(const char* name, const T* data, int64_t count, Pointers pointers, FwdProblem& f) {
@@ -24,7 +24,7 @@ const T* array(const char* name, const T* data, int64_t count, Pointers pointers
 }  // namespace
 
 void make_decode_problem(const fmha_decode_params* params, Pointers pointers, DecodeProblem& problem) {
-  (void)check_struct_size("params", params, kParamsVersions);
+  (void)check_struct_size("params", params, kDecodeVersions);
   const fmha_decode_params& p = *params;
   check_reserved("reserved", p.reserved);
   const CallOptions options = make_call_options(p.kernel, p.flags);

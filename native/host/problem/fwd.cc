@@ -35,10 +35,6 @@ void check_dims(const fmha_fwd_params& p) {
   }
 }
 
-void raise_set(const char* name, const void* value, const char* why) {
-  raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected NULL%s", name, value, why);
-}
-
 // Keys have their lengths by seqused_k, packed or not.
 void check_varlen_of_cache(const fmha_fwd_params& p) {
   if (p.cu_seqlens_k != nullptr && p.cu_seqlens_q == nullptr) {

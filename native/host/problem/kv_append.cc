@@ -16,7 +16,7 @@
 namespace fmha {
 namespace {
 
-constexpr StructVersion kParamsVersions[] = {{sizeof(fmha_kv_append_params), sizeof(fmha_kv_append_params)}};
+constexpr StructVersion kAppendVersions[] = {{sizeof(fmha_kv_append_params), sizeof(fmha_kv_append_params)}};
 
 // q may be rotated where it is.
 bool is_in_place(const fmha_kv_append_params& p) {
@@ -26,9 +26,9 @@ bool is_in_place(const fmha_kv_append_params& p) {
                                 to.stride_seqlen == from.stride_seqlen && to.stride_head == from.stride_head);
 }
 
-class Builder {
+class AppendBuilder {
  public:
-  Builder(const fmha_kv_append_params& params, const fmha_cache& cache, Pointers pointers,
+  AppendBuilder(const fmha_kv_append_params& params, const fmha_cache& cache, Pointers pointers,
           KvAppendProblem& problem)
       : p_(params), c_(cache), pointers_(pointers), problem_(problem) {}
 
@@ -264,7 +264,7 @@ class Builder {
 
 void make_kv_append_problem(const fmha_kv_append_params* params, Pointers pointers,
                             KvAppendProblem& problem) {
-  (void)check_struct_size("params", params, kParamsVersions);
+  (void)check_struct_size("params", params, kAppendVersions);
   const fmha_kv_append_params& p = *params;
   // Only q needs no cache.
   fmha_cache none{};
@@ -278,7 +278,7 @@ void make_kv_append_problem(const fmha_kv_append_params* params, Pointers pointe
   problem.checks_memory = options.checks_memory;
   problem.extents.clear();
   problem.others.clear();
-  Builder(p, p.cache == nullptr ? none : *p.cache, pointers, problem).make();
+  AppendBuilder(p, p.cache == nullptr ? none : *p.cache, pointers, problem).make();
 }
 
 void rebind(const fmha_kv_append_params& p, KvAppendProblem& problem) {

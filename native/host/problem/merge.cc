@@ -14,7 +14,7 @@
 namespace fmha {
 namespace {
 
-constexpr StructVersion kParamsVersions[] = {{sizeof(fmha_merge_params), sizeof(fmha_merge_params)}};
+constexpr StructVersion kMergeVersions[] = {{sizeof(fmha_merge_params), sizeof(fmha_merge_params)}};
 
 void set_sizes(const fmha_merge_params& p, MergeProblem& problem) {
   check_least("parts", p.parts, 1);
@@ -91,7 +91,7 @@ void set_result(const fmha_merge_params& p, Pointers pointers, int64_t element_b
 }  // namespace
 
 void make_merge_problem(const fmha_merge_params* params, Pointers pointers, MergeProblem& problem) {
-  (void)check_struct_size("params", params, kParamsVersions);
+  (void)check_struct_size("params", params, kMergeVersions);
   const fmha_merge_params& p = *params;
   const CallOptions options = make_call_options(p.kernel, p.flags);
   problem.candidate = options.candidate;

@@ -16,6 +16,11 @@ inline void check_least(const char* name, int64_t value, int64_t least) {
   raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected %" PRId64 " or more", name, value, least);
 }
 
+// Fails with INVALID_ARGUMENT: a pointer has to be NULL, and `why` ends the sentence.
+[[noreturn]] inline void raise_set(const char* name, const void* value, const char* why) {
+  raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected NULL%s", name, value, why);
+}
+
 // A field that is 0 or 1. Fails with INVALID_ARGUMENT.
 inline bool truth(const char* name, int32_t value) {
   if (value == 0 || value == 1) return value == 1;

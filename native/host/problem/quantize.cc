@@ -15,7 +15,7 @@
 namespace fmha {
 namespace {
 
-constexpr StructVersion kParamsVersions[] = {{sizeof(fmha_quantize_params), sizeof(fmha_quantize_params)}};
+constexpr StructVersion kQuantizeVersions[] = {{sizeof(fmha_quantize_params), sizeof(fmha_quantize_params)}};
 constexpr const char* kScaleStrides[] = {"stride_batch", "stride_block", "stride_head"};
 
 void set_types(const fmha_quantize_params& p, QuantizeProblem& problem) {
@@ -118,7 +118,7 @@ void set_descale(const fmha_quantize_params& p, Pointers pointers, QuantizeProbl
 }  // namespace
 
 void make_quantize_problem(const fmha_quantize_params* params, Pointers pointers, QuantizeProblem& problem) {
-  (void)check_struct_size("params", params, kParamsVersions);
+  (void)check_struct_size("params", params, kQuantizeVersions);
   const fmha_quantize_params& p = *params;
   check_reserved("reserved", p.reserved);
   const CallOptions options = make_call_options(p.kernel, p.flags);
