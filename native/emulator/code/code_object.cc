@@ -18,7 +18,7 @@
 namespace fmha::emu {
 namespace {
 
-using Json = nlohmann::json;
+using Metadata = nlohmann::json;
 
 constexpr size_t kDescriptorBytes = 64;
 constexpr uint32_t kPreloadEntryOffset = 256;
@@ -76,7 +76,7 @@ constexpr uint32_t kMostWorkgroup = 1024, kMostRegisters = 1024;
 constexpr size_t kMostDepth = 32;  // of nested arrays and maps in the metadata note; compilers need 6
 
 // Hears an array or a map begin and end, and stops at too deep a one: the parser is recursive.
-class DepthLimit : public Json::json_sax_t {
+class DepthLimit : public Metadata::json_sax_t {
  public:
   bool start_object(size_t) override { return ++depth_ <= kMostDepth; }
   bool start_array(size_t) override { return ++depth_ <= kMostDepth; }
@@ -97,18 +97,18 @@ class DepthLimit : public Json::json_sax_t {
   size_t depth_ = 0;
 };
 
-Json read_note(std::span<const uint8_t> metadata) {
+Metadata read_note(std::span<const uint8_t> metadata) {
   // As char: libc++ has no traits of other bytes.
   const auto* text = reinterpret_cast<const char*>(metadata.data());
   DepthLimit limit;
-  if (Json::sax_parse(text, text + metadata.size(), &limit, Json::input_format_t::msgpack))
-    return Json::from_msgpack(text, text + metadata.size());
+  if (Metadata::sax_parse(text, text + metadata.size(), &limit, Metadata::input_format_t::msgpack))
+    return Metadata::from_msgpack(text, text + metadata.size());
   if (limit.too_deep())
     throw std::runtime_error("its metadata note is nested more than " + std::to_string(kMostDepth) + " deep");
   throw std::runtime_error("its metadata note is not MessagePack");
 }
 
-uint32_t number(const Json& map, const char* key, uint32_t otherwise, uint32_t most) {
+uint32_t number(const Metadata& map, const char* key, uint32_t otherwise, uint32_t most) {
   const auto it = map.find(key);
   if (it == map.end()) return otherwise;
   const bool natural = it->is_number_unsigned() || (it->is_number_integer() && it->get<int64_t>() >= 0);
@@ -119,8 +119,8 @@ uint32_t number(const Json& map, const char* key, uint32_t otherwise, uint32_t m
   return it->get<uint32_t>();
 }
 
-void read_args(const Json& args, KernelCode* k) {
-  for (const Json& arg : args) {
+void read_args(const Metadata& args, KernelCode* k) {
+  for (const Metadata& arg : args) {
     const std::string kind = arg.value(".value_kind", std::string());
     const uint32_t offset = number(arg, ".offset", 0, kMostArgumentBytes);
     const uint32_t bytes = number(arg, ".size", 0, kMostArgumentBytes);
@@ -133,8 +133,8 @@ void read_args(const Json& args, KernelCode* k) {
   }
 }
 
-void read_metadata(const Json& kernels, KernelCode* k) {
-  for (const Json& m : kernels) {
+void read_metadata(const Metadata& kernels, KernelCode* k) {
+  for (const Metadata& m : kernels) {
     if (m.value(".symbol", std::string()) != k->name + ".kd") continue;
     if (const auto it = m.find(".name"); it != m.end() && it->is_string()) k->name = it->get<std::string>();
     k->kernarg_bytes = std::max(k->kernarg_bytes, number(m, ".kernarg_segment_size", 0, kMostArgumentBytes));
@@ -217,9 +217,9 @@ size_t code_object_bytes(const void* image) {
 }
 
 void CodeObject::read_kernels(const ElfImage& elf) {
-  Json note = Json::object();
+  Metadata note = Metadata::object();
   if (!elf.metadata().empty()) note = read_note(elf.metadata());
-  const Json kernels = note.is_object() ? note.value("amdhsa.kernels", Json::array()) : Json::array();
+  const Metadata kernels = note.is_object() ? note.value("amdhsa.kernels", Metadata::array()) : Metadata::array();
   for (const ElfImage::Symbol& s : elf.symbols()) {
     if (s.type != STT_OBJECT) continue;
     if (!s.name.ends_with(".kd")) {
