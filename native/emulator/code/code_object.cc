@@ -219,7 +219,8 @@ size_t code_object_bytes(const void* image) {
 void CodeObject::read_kernels(const ElfImage& elf) {
   Metadata note = Metadata::object();
   if (!elf.metadata().empty()) note = read_note(elf.metadata());
-  const Metadata kernels = note.is_object() ? note.value("amdhsa.kernels", Metadata::array()) : Metadata::array();
+  const Metadata kernels =
+      note.is_object() ? note.value("amdhsa.kernels", Metadata::array()) : Metadata::array();
   for (const ElfImage::Symbol& s : elf.symbols()) {
     if (s.type != STT_OBJECT) continue;
     if (!s.name.ends_with(".kd")) {

@@ -29,7 +29,7 @@ bool is_in_place(const fmha_kv_append_params& p) {
 class AppendBuilder {
  public:
   AppendBuilder(const fmha_kv_append_params& params, const fmha_cache& cache, Pointers pointers,
-          KvAppendProblem& problem)
+                KvAppendProblem& problem)
       : p_(params), c_(cache), pointers_(pointers), problem_(problem) {}
 
   // Types come first: what follows multiplies by the bytes of an element.
