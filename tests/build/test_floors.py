@@ -37,6 +37,7 @@ HOUSES = {
         kernels/args kernels/common
         kernels/ck kernels/hip/common
         kernels/hip/bwd kernels/hip/decode kernels/hip/fwd kernels/hip/quantize
+        kernels/hip/latent
     """,
     "jax": """
         include

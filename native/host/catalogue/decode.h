@@ -15,6 +15,7 @@ struct DecodeRow {
   int16_t tile_n;  // keys that a workgroup takes at once
   DType cache_dtype;
   bool vectors;  // a vectorised cache: see fmha_cache
+  bool latent;   // only a cache whose values are the first dims of its keys
 };
 
 }  // namespace fmha

@@ -21,6 +21,12 @@ bool holds_dims(const DecodeRow& row, const FwdProblem& f) {
   return holds(row.hdim_q, row.hdim_step, f.hdim_q) && holds(row.hdim_v, row.hdim_step, f.hdim_v);
 }
 
+// True: the values are the first dims of the keys, as a latent cache has them.
+bool values_are_in_keys(const DecodeProblem& p) {
+  const View &k = p.cache.k, &v = p.cache.v;
+  return k.address() == v.address() && k.stride == v.stride;
+}
+
 int64_t tiles_of(const Kernel& kernel, const FwdProblem& f) {
   return ceil_div(f.seqlen_q * (f.nhead_q / f.nhead_k), int64_t{kernel.decode.tile_m});
 }
@@ -56,7 +62,9 @@ class DecodeFamily {
 
   bool fits(const Entry& e) const {
     Refusal unsaid;
-    return holds_dims(e.kernel->decode, p_.fwd) && decode_within_limits(e.kernel->origin, p_, unsaid);
+    const DecodeRow& row = e.kernel->decode;
+    return holds_dims(row, p_.fwd) && (!row.latent || values_are_in_keys(p_)) &&
+           decode_within_limits(e.kernel->origin, p_, unsaid);
   }
 
   Cost cost(const Entry& e) const { return {e.first_cost, cost_of_rows(*e.kernel, p_.fwd), 0, e.kernel}; }

@@ -23,6 +23,7 @@ class DecodeRow(Row):
     cache_dtype: str
     layout: str
     tile_m: int
+    latent: bool
 
     @property
     def kind(self) -> str:
@@ -42,13 +43,18 @@ class DecodeTile:
     hdim_v: int
     tile_m: int
     origin: str
+    latent: bool = False
+    """Values are the first dims of keys, which waves share."""
 
 
 class Origin(Protocol):
     """The interface of an origin of kernels for this family."""
 
-    header: str
-    """The header that a translation unit includes, below native/kernels."""
+    def header(self, row: DecodeRow) -> str:
+        """Return the header that its translation unit includes, below native/kernels."""
+
+    def flags(self, row: DecodeRow) -> tuple[str, ...]:
+        """Return the compiler's flags of its translation unit, besides those of all."""
 
     def line(self, row: DecodeRow) -> str:
         """Return the line of a translation unit that makes the kernel."""
@@ -69,19 +75,20 @@ class Decode(Family):
     }
     enums: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
     facts = ("block_size", "tile_m", "tile_n", "hdim_q", "hdim_v")  # fmha::DecodeFacts
-    public = ("hdim_q", "hdim_v", "hdim_step", "cache_dtype", "layout", "tile_m", "tile_n")
+    public = ("hdim_q", "hdim_v", "hdim_step", "cache_dtype", "layout", "tile_m", "tile_n", "latent")
 
     def __init__(self, sources: dict[str, Origin]) -> None:
         self.sources = sources
         self.origins = tuple(sources)
 
     def read_tile(self, content: dict[str, Any], origin: str, where: str) -> DecodeTile:
-        check_keys(content, {"hdim_q", "hdim_v"}, {"tile_m"}, where)
-        for key, value in content.items():
+        check_keys(content, {"hdim_q", "hdim_v"}, {"tile_m", "latent"}, where)
+        sizes = {key: value for key, value in content.items() if key != "latent"}
+        for key, value in sizes.items():
             unit = _TILE_M if key == "tile_m" else 32
             if not isinstance(value, int) or value <= 0 or value % unit:
                 raise ValueError(f"{where}: {key} is {value!r}, expected a multiple of {unit}")
-        return DecodeTile(content["hdim_q"], content["hdim_v"], content.get("tile_m", _TILE_M), origin)
+        return DecodeTile(**({"tile_m": _TILE_M} | content), origin=origin)
 
     def make_row(self, fields: dict[str, Any], tile: DecodeTile, where: str) -> DecodeRow:
         row = DecodeRow(
@@ -91,6 +98,7 @@ class Decode(Family):
             hdim_q=tile.hdim_q,
             hdim_v=tile.hdim_v,
             tile_m=tile.tile_m,
+            latent=tile.latent,
             hdim_step=_LOAD_BYTES // _BYTES[fields["cache_dtype"]],
             **fields,
         )
@@ -102,16 +110,20 @@ class Decode(Family):
     def stem(self, row: DecodeRow) -> str:
         return f"{self.name}_{row.kind}"
 
+    def flags(self, row: DecodeRow) -> tuple[str, ...]:
+        return self.sources[row.origin].flags(row)
+
     def order(self, _row: DecodeRow) -> int:
         return 0
 
     def unit_lines(self, rows: list[DecodeRow], _tiles: dict[str, DecodeTile]) -> list[str]:
         origin = self.sources[rows[0].origin]
-        return [f'#include "{origin.header}"', "", *map(origin.line, rows)]
+        return [f'#include "{origin.header(rows[0])}"', "", *map(origin.line, rows)]
 
     def entry(self, report: dict[str, Any]) -> str:
         """Return the initializer of fmha::DecodeRow, in the order of its fields."""
         fields = cxx_fields(report, ("hdim_q", "hdim_v", "hdim_step", "tile_m", "tile_n"))
         fields.append(f".cache_dtype = DType::{enumerator(report['cache_dtype'])}")
         fields.append(f".vectors = {str(report['layout'] == 'vectors').lower()}")
+        fields.append(f".latent = {str(report['latent']).lower()}")
         return "{" + ", ".join(fields) + "}"

@@ -9,11 +9,19 @@ from family_decode import DecodeRow, Origin
 class HipDecode(Origin):
     """The kernels in native/kernels/hip, as the family sees them."""
 
-    header = "hip/decode/decode.h"
+    def header(self, row: DecodeRow) -> str:
+        return "hip/latent/latent.h" if row.latent else "hip/decode/decode.h"
+
+    def flags(self, row: DecodeRow) -> tuple[str, ...]:
+        return ("-fno-slp-vectorize",) if row.latent else ()  # packed float32 asks for more registers
 
     def line(self, row: DecodeRow) -> str:
-        """Return the line that native/kernels/hip/decode/decode.h makes a kernel of."""
+        """Return the line that the header makes a kernel of."""
         types = f"{row.dtype.capitalize()}, {row.cache_dtype.capitalize()}"
         layout = f"Decode{row.layout.capitalize()}"
         dims = f"{row.hdim_q}, {row.hdim_v}"
+        if row.latent:
+            if (row.cache_dtype, row.layout, row.tile_m) != (row.dtype, "rows", 128):
+                raise ValueError(f"{row.name}: its type is the cache's, which has rows; tile_m is 128")
+            return f"FMHA_LATENT_KERNEL({row.name}, {row.dtype.capitalize()}, {dims})"
         return f"FMHA_DECODE_KERNEL({row.name}, {types}, {dims}, {layout}, {row.tile_m})"

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Attention of many rows over a latent KV cache (DeepSeek's), whose values are the first dims of its keys.
+// hip/decode/decode.h reads such a cache once for 16 rows, which asks more of L1 and of the vector ports than
+// they have. This kernel reads it once for 128 rows: a group of 128 query heads, or of 16 in eight tokens.
+//
+// A workgroup has four waves, each alone on its SIMD with 32 rows. They share a block of 32 keys:
+//
+//   phase           a wave                                                    matrix cycles
+//   stores          its eight keys, loaded during the block before, to LDS
+//   S^T = K Q^T     32x32x8; a lane has 16 keys of one row                    2304
+//   softmax         that of hip/fwd/fwd_pingpong_softmax.h
+//   O^T = V^T P^T   four keys by four dims are turned inside of a lane by     2048
+//                   v_perm_b32; P^T is in the layout that S^T came in
+//
+//   budget of 512 registers   O 256, Q 144, keys on their way 36, S 16, P 8, operands read ahead 16 or 24
+//   LDS                       32 keys: 37 KB, of which each wave reads all twice: 2176 cycles of the unit
+#pragma once
+
+#include "common/device.h"
+#include "hip/common/pingpong_parts.h"
+#include "hip/decode/decode_work.h"
+#include "hip/fwd/fwd_pingpong_softmax.h"
+
+namespace fmha {
+
+inline constexpr int kLatentWaves = 4, kLatentBlock = 64 * kLatentWaves;
+
+// One instance: head dims up to kQ and kV, T of q and of the cache.
+template <typename T, int kQ, int kV>
+class Latent {
+  static constexpr int kRowsOfWave = 32, kOwnKeys = 8;  // of a wave
+  static constexpr int kSteps = kQ / 16, kTilesO = kV / 32, kEights = 4;
+  // Rows of LDS: of eight that follow one another, every chunk lies in other banks.
+  static constexpr int kPitch = kQ * 2 + kChunk;
+  static constexpr int kRest = kQ / 8 - 64;  // chunks of a key that its own load leaves to one for all eight
+  static_assert(kRest * kOwnKeys == 64, "a load has a key's first 512 dims, and one the rest of eight keys");
+  static_assert(kV % 128 == 0 && kV <= kQ);
+
+ public:
+  static constexpr int kRows = kLatentWaves * kRowsOfWave, kTileN = kLatentWaves * kOwnKeys;
+
+  __device__ static void run() {
+    __shared__ __attribute__((aligned(256))) uint8_t lds[kTileN * kPitch];
+    Latent d(arguments(), (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
+    if (!d.work.find(kRows)) return;
+    d.begin();
+    if (d.has_rows()) {
+      d.begin_rows();
+      d.walk([&](int block) {
+        d.multiply_keys();
+        d.weigh(block);
+        d.multiply_values();
+      });
+      d.end();
+    } else {
+      d.walk([](int) {});  // its keys are the others' too
+    }
+  }
+
+ private:
+  // The kernel's arguments, to be loaded anew: they would all be kept until the end, and spill.
+  __device__ static const DecodeParams& arguments() {
+    auto* address = __builtin_amdgcn_kernarg_segment_ptr();
+    asm volatile("" : "+s"(address));
+    return *reinterpret_cast<const DecodeParams*>(address);
+  }
+
+  __device__ Latent(const DecodeParams& params, LdsByte* lds) : p(params), keys(lds), work(params) {}
+
+  __device__ void begin() {
+    wave = decode_wave(), lane = decode_lane(), half = lane / 32;
+    work.find_range(kRows, kTileN);
+    float unit;
+    work.find_scales(false, unit);
+    k = static_cast<const T*>(p.k) + blockIdx.y * p.k_strides.nhead;
+  }
+
+  __device__ bool has_rows() const { return work.first_row + wave * kRowsOfWave < work.rows; }
+
+  __device__ void begin_rows() {
+    const int token = own_token();
+    seen_from = work.first_seen(token), seen_to = work.last_seen(token);
+    begin_q(token, work.head_of(own_row(), token));
+    rows.begin();
+    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] = Float16{};
+  }
+
+  __device__ void begin_q(int token, int head) {
+    const T* row =
+        static_cast<const T*>(p.q) + head * p.q_strides.nhead + (work.q_base + token) * p.q_strides.row;
+    if (p.cu_q == nullptr) row += work.batch() * p.q_strides.batch;
+    _Pragma("unroll") for (int i = 0; i < kSteps; ++i) {
+      const int dim = (2 * i + half) * 8;
+      const auto x = global_load<Dwords4>(row + (dim < p.hdim_q ? dim : 0));
+      q[i] = dim < p.hdim_q ? x : Dwords4{};
+    }
+  }
+
+  // ---- The main loop.
+
+  // The lane's row: behind the last one it is the last again, and is not stored. Found anew each time.
+  __device__ int own_row() const {
+    return min(work.first_row + wave * kRowsOfWave + lane_anew() % 32, work.rows - 1);
+  }
+  __device__ int own_token() const { return work.token_of(own_row()); }
+
+  template <typename DoBlock>
+  __device__ void walk(DoBlock do_block) {
+    int block = work.first_block;
+    if (block >= work.last_block) return;
+    ask(block);
+    load(block);
+    ask(block + 1);
+    for (; block < work.last_block; ++block) {
+      meet();  // the block before was read
+      store();
+      load(block + 1);
+      ask(block + 2);
+      meet();
+      do_block(block);
+    }
+  }
+
+  // What was stored to LDS is there.
+  __device__ static void meet() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  // Where the wave's keys of a block are: eight lanes have a key. Behind the last block they are the last
+  // key.
+  __device__ void ask(int block) {
+    const DecodePlace& place = work.place;
+    page = static_cast<int>(place.page);
+    if (place.table != nullptr) page = global_load<int>(place.table + (own_key(block) >> place.page_shift));
+  }
+  __device__ int own_key(int block) const {
+    return work.place.within(block * kTileN + wave * kOwnKeys + lane / kRest);
+  }
+
+  // Dims that the cache does not have are others: of q they are 0.
+  __device__ void load(int block) {
+    const int slot = work.place.slot_of(own_key(block));
+    const int64_t at = int64_t{work.place.listed(page)} * p.k_strides.page + slot * p.k_strides.token;
+    const int dim = lane * 8 < p.hdim_q ? lane * 8 : 0;
+    _Pragma("unroll") for (int i = 0; i < kOwnKeys; ++i) {
+      const int64_t key = static_cast<uint32_t>(__builtin_amdgcn_readlane(static_cast<int>(at), i * kRest)) |
+                          int64_t{__builtin_amdgcn_readlane(static_cast<int>(at >> 32), i * kRest)} << 32;
+      own[i] = global_load<Dwords4>(k + key + dim);
+    }
+    const int last = (64 + lane % kRest) * 8;
+    rest = global_load<Dwords4>(k + at + (last < p.hdim_q ? last : 0));
+  }
+
+  __device__ void store() const {
+    LdsByte* first = keys + wave * kOwnKeys * kPitch;
+    _Pragma("unroll") for (int i = 0; i < kOwnKeys; ++i) {
+      lds_store(first + i * kPitch + lane * kChunk, own[i]);
+    }
+    lds_store(first + lane / kRest * kPitch + (64 + lane % kRest) * kChunk, rest);
+  }
+
+  __device__ void multiply_keys() {
+    constexpr int kAhead = 3;
+    const LdsByte* from = keys + lane % 32 * kPitch + half * kChunk;
+    Dwords4 ring[kAhead + 1];
+    _Pragma("unroll") for (int i = 0; i < kAhead; ++i) ring[i] = lds_load<Dwords4>(from + i * 2 * kChunk);
+    s[0] = Float16{};
+    _Pragma("unroll") for (int i = 0; i < kSteps; ++i) {
+      if (i + kAhead < kSteps) {
+        ring[(i + kAhead) % (kAhead + 1)] = lds_load<Dwords4>(from + (i + kAhead) * 2 * kChunk);
+      }
+      __builtin_amdgcn_sched_barrier(0);
+      const Dwords4& key = ring[i % (kAhead + 1)];
+      s[0] = multiply32<T>(low_half(key), low_half(q[i]), s[0]);
+      s[0] = multiply32<T>(high_half(key), high_half(q[i]), s[0]);
+    }
+  }
+
+  // Scores to P. A lane has keys 8 * i + half * 4 + j in elements 4 * i + j.
+  __device__ void weigh(int block) {
+    const int at = block * kTileN + half * 4;
+    const float scale = shape(at);
+    if (__builtin_amdgcn_ballot_w64(block * kTileN < seen_from || block * kTileN + kTileN - 1 > seen_to) !=
+        0) {
+      for_each([&](float x, int key) {
+        return at + key < seen_from || at + key > seen_to ? -__builtin_inff() : x;
+      });
+    }
+    rows.run(s, PlainScores{scale}, probabilities, o, [](int) {});
+  }
+
+  // Softcap and ALiBi make base-2 exponents of the products, in place; returns the factor of those that are
+  // left to make.
+  __device__ float shape(int at) {
+    const DecodeParams& p = arguments();
+    constexpr float kLog2e = 1.44269504088896340736F;
+    if (p.softcap == 0 && p.alibi == nullptr) return work.scale * kLog2e;
+    if (p.softcap != 0) {
+      const float to_two = 2 * kLog2e * work.scale / p.softcap;
+      for_each([&](float x, int) {
+        return p.softcap * kLog2e * (1 - 2 / (__builtin_amdgcn_exp2f(x * to_two) + 1));
+      });
+    } else {
+      for_each([&](float x, int) { return x * (work.scale * kLog2e); });
+    }
+    if (p.alibi != nullptr) {
+      const int token = own_token(), head = work.head_of(own_row(), token);
+      const float slope = p.alibi[work.batch() * p.alibi_stride_batch + head] * kLog2e;
+      const int column = work.own(token);
+      for_each([&](float x, int key) {
+        return x - slope * __builtin_fabsf(static_cast<float>(at + key - column));
+      });
+    }
+    return 1;
+  }
+
+  template <typename Change>
+  __device__ void for_each(Change change) {
+    _Pragma("unroll") for (int i = 0; i < 16; ++i) s[0][i] = change(s[0][i], i / 4 * 8 + i % 4);
+  }
+
+  // Tile 4 * t + u of O has dims 128 * t + 4 * m + u, so that a lane reads four dims of a key at once.
+  __device__ void multiply_values() {
+    const LdsByte* from = keys + half * 4 * kPitch + lane % 32 * 8;
+    constexpr int kGroups = kV / 128, kAll = kEights * kGroups;
+    Dwords2 ring[2][4];
+    const auto read = [&](int n) {
+      const LdsByte* at = from + n / kGroups * 8 * kPitch + n % kGroups * 256;
+      _Pragma("unroll") for (int j = 0; j < 4; ++j) ring[n % 2][j] = lds_load<Dwords2>(at + j * kPitch);
+    };
+    read(0);
+    _Pragma("unroll") for (int n = 0; n < kAll; ++n) {
+      if (n + 1 < kAll) read(n + 1);
+      __builtin_amdgcn_sched_barrier(0);
+      const Dwords2(&x)[4] = ring[n % 2];
+      const Dwords4& both = probabilities[n / kGroups / 2];
+      const Dwords2 weights = n / kGroups % 2 == 0 ? low_half(both) : high_half(both);
+      _Pragma("unroll") for (int u = 0; u < 4; ++u) {
+        const uint32_t which = u % 2 == 0 ? 0x05040100 : 0x07060302;
+        const Dwords2 turned = {__builtin_amdgcn_perm(x[1][u / 2], x[0][u / 2], which),
+                                __builtin_amdgcn_perm(x[3][u / 2], x[2][u / 2], which)};
+        Float16& to = o[n % kGroups * 4 + u];
+        to = multiply32<T>(turned, weights, to);
+      }
+    }
+  }
+
+  // ---- The end.
+
+  __device__ void end() {
+    const DecodeParams& p = arguments();
+    const int token = own_token(), head = work.head_of(own_row(), token);
+    auto [most, sum] = whole();
+    if (p.sinks != nullptr && work.split == 0) {
+      constexpr float kLog2e = 1.44269504088896340736F;
+      const float sink = p.sinks[head] * kLog2e, next = __builtin_fmaxf(most, sink);
+      own_factor = __builtin_amdgcn_exp2f(most - next);
+      sum = sum * own_factor + __builtin_amdgcn_exp2f(sink - next);
+      most = next;
+    }
+    if (work.first_row + wave * kRowsOfWave + lane % 32 >= work.rows) return;
+    const float factor = sum == 0 ? 0 : own_factor / sum;
+    const int64_t batch = p.cu_q == nullptr ? work.batch() : 0;
+    const int64_t at = batch * p.o_strides.batch + head * p.o_strides.nhead +
+                       (work.q_base + token) * p.o_strides.row + work.split * p.o_split;
+    if (half == 0 && p.lse != nullptr) {
+      p.lse[work.split * p.lse_split + batch * p.lse_strides.batch + head * p.lse_strides.nhead +
+            work.q_base + token] =
+          sum == 0 ? -__builtin_inff() : (most + __builtin_amdgcn_logf(sum)) * p.lse_unit;
+    }
+    if (p.splits > 1) {
+      store_row(static_cast<float*>(p.o) + at, factor);
+    } else {
+      store_row(static_cast<T*>(p.o) + at, factor);
+    }
+  }
+
+  // The row's reference, and its sum over both halves of the keys.
+  __device__ Float2 whole() const {
+    const Float2 state = rows.state();
+    const Halves sums = halves(state[1], lane);
+    return {state[0], sums.first + sums.second};
+  }
+
+  // A lane has 16 dims that lie together, of each 32.
+  template <typename Out>
+  __device__ void store_row(Out* to, float factor) const {
+    constexpr int kTogether = 16 / sizeof(Out);
+    _Pragma("unroll") for (int t = 0; t < kV / 128; ++t) {
+      _Pragma("unroll") for (int i = 0; i < 4; ++i) {
+        _Pragma("unroll") for (int j = 0; j < 16; j += kTogether) {
+          const int dim = 128 * t + 32 * i + 16 * half + j;
+          if (dim >= p.hdim_v) continue;
+          float x[kTogether];
+          _Pragma("unroll") for (int n = 0; n < kTogether; ++n) {
+            x[n] = o[4 * t + (j + n) % 4][4 * i + (j + n) / 4] * factor;
+          }
+          store_some(to + dim, x);
+        }
+      }
+    }
+  }
+  __device__ static void store_some(float* to, const float (&x)[4]) {
+    *reinterpret_cast<Float4*>(to) = Float4{x[0], x[1], x[2], x[3]};
+  }
+  __device__ static void store_some(T* to, const float (&x)[8]) {
+    *reinterpret_cast<Dwords4*>(to) = Dwords4{rounded_to_even<T>(x[0], x[1]), rounded_to_even<T>(x[2], x[3]),
+                                              rounded_to_even<T>(x[4], x[5]), rounded_to_even<T>(x[6], x[7])};
+  }
+
+  const DecodeParams& p;
+  LdsByte* keys;
+  DecodeWork work;
+  const T* k;  // of this workgroup's head
+  int wave, lane, half;
+  int seen_from, seen_to;  // keys that the lane's row sees, both included
+  float own_factor = 1;    // on O
+  int page;                // of the key of the lane's eight, of the block that is loaded next
+  Softmax<T, 1, kTilesO> rows;
+  Dwords4 q[kSteps], own[kOwnKeys], rest, probabilities[2];
+  Float16 s[1], o[kTilesO];
+};
+
+// Facts of an instance for the host. native/tools/catalogue/report.py reads them out of the code object.
+struct LatentFacts {
+  int32_t block_size, tile_m, tile_n, hdim_q, hdim_v;
+};
+
+}  // namespace fmha
+
+// FMHA_LATENT_KERNEL(symbol, type of q and the cache, head dims of the tile): one kernel and its facts.
+#define FMHA_LATENT_KERNEL(entry, type, hdim_q, hdim_v)                                                   \
+  using entry##_type = fmha::Latent<fmha::type, hdim_q, hdim_v>;                                          \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                    \
+  const fmha::LatentFacts entry##_facts = {fmha::kLatentBlock, entry##_type::kRows, entry##_type::kTileN, \
+                                           hdim_q, hdim_v};                                               \
+  extern "C" __global__ __launch_bounds__(fmha::kLatentBlock, 1) void entry(fmha::DecodeParams) {         \
+    entry##_type::run();                                                                                  \
+  }
