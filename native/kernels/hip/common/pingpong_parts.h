@@ -156,6 +156,15 @@ __device__ inline void multiply_two(const Pair& a, Dwords4 b, Dwords4 e, Float16
 }
 
 template <typename T>
+__device__ inline Float16 multiply_one(Dwords4 a, Dwords4 b, Float16 c) {
+#if defined(__gfx950__)
+  return multiply32<T>(a, b, c);
+#else
+  return multiply32<T>(high_half(a), high_half(b), multiply32<T>(low_half(a), low_half(b), c));
+#endif
+}
+
+template <typename T>
 __device__ inline void multiply_pair(const Pair& a, Dwords4 b, Float16& c, Float16& d) {
   multiply_two<T>(a, b, b, c, d);
 }

@@ -20,41 +20,43 @@
 #include "hip/common/pingpong_parts.h"
 #include "hip/decode/decode_work.h"
 #include "hip/fwd/fwd_pingpong_softmax.h"
+#include "hip/latent/latent_keys.h"
 
 namespace fmha {
 
-inline constexpr int kLatentWaves = 4, kLatentBlock = 64 * kLatentWaves;
+inline constexpr int kLatentBlock = 64 * kLatentWaves;
 
 // One instance: head dims up to kQ and kV, T of q and of the cache.
 template <typename T, int kQ, int kV>
 class Latent {
-  static constexpr int kRowsOfWave = 32, kOwnKeys = 8;  // of a wave
-  static constexpr int kSteps = kQ / 16, kTilesO = kV / 32, kEights = 4;
-  // Rows of LDS: of eight that follow one another, every chunk lies in other banks.
-  static constexpr int kPitch = kQ * 2 + kChunk;
-  static constexpr int kRest = kQ / 8 - 64;  // chunks of a key that its own load leaves to one for all eight
-  static_assert(kRest * kOwnKeys == 64, "a load has a key's first 512 dims, and one the rest of eight keys");
-  static_assert(kV % 128 == 0 && kV <= kQ);
+  using Block = LatentBlock;
+  static constexpr int kRowsOfWave = 32;
+  static constexpr int kSteps = kQ / 16, kTilesO = kV / 32;
+  static_assert(kQ == Block::kDims + Block::kRest,
+                "a load has a key's first dims, and one the rest of eight");
+  static_assert(kV % 128 == 0 && kV <= Block::kDims);
 
  public:
-  static constexpr int kRows = kLatentWaves * kRowsOfWave, kTileN = kLatentWaves * kOwnKeys;
+  static constexpr int kRows = kLatentWaves * kRowsOfWave, kTileN = Block::kKeys;
 
   __device__ static void run() {
-    __shared__ __attribute__((aligned(256))) uint8_t lds[kTileN * kPitch];
-    Latent d(arguments(), (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
+    __shared__ __attribute__((aligned(256))) uint8_t lds[LatentKeys<T>::kLdsBytes];
+    Latent d(arguments());
     if (!d.work.find(kRows)) return;
     d.begin();
-    if (d.has_rows()) {
-      d.begin_rows();
-      d.walk([&](int block) {
-        d.multiply_keys();
-        d.weigh(block);
-        d.multiply_values();
-      });
-      d.end();
-    } else {
-      d.walk([](int) {});  // its keys are the others' too
+    LatentKeys<T> keys;
+    keys.begin(d.work, (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
+    if (!d.has_rows()) {
+      keys.walk(d.work, [](int, LdsByte*) {});  // its keys are the others' too
+      return;
     }
+    d.begin_rows();
+    keys.walk(d.work, [&](int block, const LdsByte* tile) {
+      d.multiply_keys(tile);
+      d.weigh(block);
+      d.multiply_values(tile);
+    });
+    d.end();
   }
 
  private:
@@ -65,14 +67,13 @@ class Latent {
     return *reinterpret_cast<const DecodeParams*>(address);
   }
 
-  __device__ Latent(const DecodeParams& params, LdsByte* lds) : p(params), keys(lds), work(params) {}
+  __device__ explicit Latent(const DecodeParams& params) : p(params), work(params) {}
 
   __device__ void begin() {
     wave = decode_wave(), lane = decode_lane(), half = lane / 32;
     work.find_range(kRows, kTileN);
     float unit;
     work.find_scales(false, unit);
-    k = static_cast<const T*>(p.k) + blockIdx.y * p.k_strides.nhead;
   }
 
   __device__ bool has_rows() const { return work.first_row + wave * kRowsOfWave < work.rows; }
@@ -96,86 +97,31 @@ class Latent {
     }
   }
 
-  // ---- The main loop.
-
   // The lane's row: behind the last one it is the last again, and is not stored. Found anew each time.
   __device__ int own_row() const {
     return min(work.first_row + wave * kRowsOfWave + lane_anew() % 32, work.rows - 1);
   }
   __device__ int own_token() const { return work.token_of(own_row()); }
 
-  template <typename DoBlock>
-  __device__ void walk(DoBlock do_block) {
-    int block = work.first_block;
-    if (block >= work.last_block) return;
-    ask(block);
-    load(block);
-    ask(block + 1);
-    for (; block < work.last_block; ++block) {
-      meet();  // the block before was read
-      store();
-      load(block + 1);
-      ask(block + 2);
-      meet();
-      do_block(block);
-    }
-  }
+  // ---- A block of keys.
 
-  // What was stored to LDS is there.
-  __device__ static void meet() {
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
-    __builtin_amdgcn_s_barrier();
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
-    __builtin_amdgcn_sched_barrier(0);
-  }
-
-  // Where the wave's keys of a block are: eight lanes have a key. Behind the last block they are the last
-  // key.
-  __device__ void ask(int block) {
-    const DecodePlace& place = work.place;
-    page = static_cast<int>(place.page);
-    if (place.table != nullptr) page = global_load<int>(place.table + (own_key(block) >> place.page_shift));
-  }
-  __device__ int own_key(int block) const {
-    return work.place.within(block * kTileN + wave * kOwnKeys + lane / kRest);
-  }
-
-  // Dims that the cache does not have are others: of q they are 0.
-  __device__ void load(int block) {
-    const int slot = work.place.slot_of(own_key(block));
-    const int64_t at = int64_t{work.place.listed(page)} * p.k_strides.page + slot * p.k_strides.token;
-    const int dim = lane * 8 < p.hdim_q ? lane * 8 : 0;
-    _Pragma("unroll") for (int i = 0; i < kOwnKeys; ++i) {
-      const int64_t key = static_cast<uint32_t>(__builtin_amdgcn_readlane(static_cast<int>(at), i * kRest)) |
-                          int64_t{__builtin_amdgcn_readlane(static_cast<int>(at >> 32), i * kRest)} << 32;
-      own[i] = global_load<Dwords4>(k + key + dim);
-    }
-    const int last = (64 + lane % kRest) * 8;
-    rest = global_load<Dwords4>(k + at + (last < p.hdim_q ? last : 0));
-  }
-
-  __device__ void store() const {
-    LdsByte* first = keys + wave * kOwnKeys * kPitch;
-    _Pragma("unroll") for (int i = 0; i < kOwnKeys; ++i) {
-      lds_store(first + i * kPitch + lane * kChunk, own[i]);
-    }
-    lds_store(first + lane / kRest * kPitch + (64 + lane % kRest) * kChunk, rest);
-  }
-
-  __device__ void multiply_keys() {
-    constexpr int kAhead = 3;
-    const LdsByte* from = keys + lane % 32 * kPitch + half * kChunk;
+  __device__ void multiply_keys(const LdsByte* tile) {
+    constexpr int kAhead = 3, kWhole = Block::kDims / 16;
+    const int lane = lane_anew(), key = lane % 32, half = lane / 32;
+    const LdsByte* from = tile + key * Block::kPitch + half * kChunk;
+    const LdsByte* rest = tile + Block::rest(key, half);
     Dwords4 ring[kAhead + 1];
-    _Pragma("unroll") for (int i = 0; i < kAhead; ++i) ring[i] = lds_load<Dwords4>(from + i * 2 * kChunk);
+    const auto read = [&](int i) {
+      if (i >= kSteps) return;
+      const LdsByte* at = i < kWhole ? from + i * 2 * kChunk : flipped(rest, (i - kWhole) * 2 * kChunk);
+      ring[i % (kAhead + 1)] = lds_load<Dwords4>(at);
+    };
+    _Pragma("unroll") for (int i = 0; i < kAhead; ++i) read(i);
     s[0] = Float16{};
     _Pragma("unroll") for (int i = 0; i < kSteps; ++i) {
-      if (i + kAhead < kSteps) {
-        ring[(i + kAhead) % (kAhead + 1)] = lds_load<Dwords4>(from + (i + kAhead) * 2 * kChunk);
-      }
+      read(i + kAhead);
       __builtin_amdgcn_sched_barrier(0);
-      const Dwords4& key = ring[i % (kAhead + 1)];
-      s[0] = multiply32<T>(low_half(key), low_half(q[i]), s[0]);
-      s[0] = multiply32<T>(high_half(key), high_half(q[i]), s[0]);
+      s[0] = multiply_one<T>(ring[i % (kAhead + 1)], q[i], s[0]);
     }
   }
 
@@ -222,30 +168,43 @@ class Latent {
     _Pragma("unroll") for (int i = 0; i < 16; ++i) s[0][i] = change(s[0][i], i / 4 * 8 + i % 4);
   }
 
-  // Tile 4 * t + u of O has dims 128 * t + 4 * m + u, so that a lane reads four dims of a key at once.
-  __device__ void multiply_values() {
-    const LdsByte* from = keys + half * 4 * kPitch + lane % 32 * 8;
-    constexpr int kGroups = kV / 128, kAll = kEights * kGroups;
-    Dwords2 ring[2][4];
+  // Tile 4 * t + u of O has dims 128 * t + 4 * m + u, so that a lane reads four dims of a key at once: of
+  // each eight keys the four whose P it has. A product takes 16 keys on gfx950, and 8 elsewhere.
+  __device__ void multiply_values(const LdsByte* tile) {
+    const int lane = lane_anew();
+    const LdsByte* from = tile + lane / 32 * 4 * Block::kPitch + lane % 32 * 8;
+    constexpr int kEights = LatentKeys<T>::kBuffers, kGroups = kV / 128,
+                  kAll = kTileN / (8 * kEights) * kGroups;
+    Dwords2 ring[2][kEights][4];
     const auto read = [&](int n) {
-      const LdsByte* at = from + n / kGroups * 8 * kPitch + n % kGroups * 256;
-      _Pragma("unroll") for (int j = 0; j < 4; ++j) ring[n % 2][j] = lds_load<Dwords2>(at + j * kPitch);
+      _Pragma("unroll") for (int i = 0; i < 4 * kEights; ++i) {
+        const int key = n / kGroups * 8 * kEights + i / 4 * 8 + i % 4;
+        ring[n % 2][i / 4][i % 4] = lds_load<Dwords2>(from + key * Block::kPitch + n % kGroups * 256);
+      }
     };
     read(0);
     _Pragma("unroll") for (int n = 0; n < kAll; ++n) {
       if (n + 1 < kAll) read(n + 1);
       __builtin_amdgcn_sched_barrier(0);
-      const Dwords2(&x)[4] = ring[n % 2];
-      const Dwords4& both = probabilities[n / kGroups / 2];
-      const Dwords2 weights = n / kGroups % 2 == 0 ? low_half(both) : high_half(both);
+      const Dwords2(&x)[kEights][4] = ring[n % 2];
+      const Dwords4& weights = probabilities[n / kGroups * kEights / 2];
       _Pragma("unroll") for (int u = 0; u < 4; ++u) {
-        const uint32_t which = u % 2 == 0 ? 0x05040100 : 0x07060302;
-        const Dwords2 turned = {__builtin_amdgcn_perm(x[1][u / 2], x[0][u / 2], which),
-                                __builtin_amdgcn_perm(x[3][u / 2], x[2][u / 2], which)};
         Float16& to = o[n % kGroups * 4 + u];
-        to = multiply32<T>(turned, weights, to);
+        const Dwords2 first = turned(x[0], u), second = turned(x[kEights - 1], u);
+        if constexpr (kEights == 2) {
+          to = multiply_one<T>(Dwords4{first.x, first.y, second.x, second.y}, weights, to);
+        } else {
+          to = multiply32<T>(first, n / kGroups % 2 == 0 ? low_half(weights) : high_half(weights), to);
+        }
       }
     }
+  }
+
+  // Of four keys by four dims, the keys of a dim.
+  __device__ static Dwords2 turned(const Dwords2 (&x)[4], int u) {
+    const uint32_t which = u % 2 == 0 ? 0x05040100 : 0x07060302;
+    return {__builtin_amdgcn_perm(x[1][u / 2], x[0][u / 2], which),
+            __builtin_amdgcn_perm(x[3][u / 2], x[2][u / 2], which)};
   }
 
   // ---- The end.
@@ -312,15 +271,12 @@ class Latent {
   }
 
   const DecodeParams& p;
-  LdsByte* keys;
   DecodeWork work;
-  const T* k;  // of this workgroup's head
   int wave, lane, half;
   int seen_from, seen_to;  // keys that the lane's row sees, both included
   float own_factor = 1;    // on O
-  int page;                // of the key of the lane's eight, of the block that is loaded next
   Softmax<T, 1, kTilesO> rows;
-  Dwords4 q[kSteps], own[kOwnKeys], rest, probabilities[2];
+  Dwords4 q[kSteps], probabilities[2];
   Float16 s[1], o[kTilesO];
 };
 
