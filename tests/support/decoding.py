@@ -30,6 +30,7 @@ class Problem:
     """A problem of decode; `lengths` are those of the sequences in the cache, their queries included.
 
     `shared`: tokens at the beginning that all sequences have in common, whose full pages they share.
+    `latent`: values are the first dims of the keys, in their memory.
     """
 
     lengths: tuple[int, ...] = (37, 200)
@@ -49,6 +50,7 @@ class Problem:
     alibi: bool = False
     leftpad: tuple[int, ...] = ()
     shared: int = 0
+    latent: bool = False
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -69,6 +71,8 @@ class Decoding:
         for sequences in (self.k, self.v):
             for x in sequences[1:]:
                 x[: p.shared] = sequences[0][: p.shared]
+        if p.latent:
+            self.v = [x[..., : self.hdim_v] for x in self.k]
         nhead_q = p.nhead_k * p.ratio
         self.q = [self._normal((n, nhead_q, p.hdim)).astype(dtype) for n in p.seqlens_q]
         self.slopes = self.rng.random(nhead_q, np.float32) if p.alibi else None
@@ -100,7 +104,7 @@ class Decoding:
         for pages_of in lists[1:] if paged else []:
             pages_of[: p.shared // size] = lists[0][: p.shared // size]
         tensors = []
-        for sequences, hdim in ((self.k, p.hdim), (self.v, self.hdim_v)):
+        for sequences, hdim in ((self.k, p.hdim), (self.v, self.hdim_v))[: 1 if p.latent else 2]:
             shape = (pages, p.nhead_k, size, hdim) if p.heads_first else (pages, size, p.nhead_k, hdim)
             host = np.full((*shape[:-1], hdim + _PAD), np.nan, DTYPES[p.dtype])
             view = host[..., :hdim].swapaxes(1, 2) if p.heads_first else host[..., :hdim]
@@ -113,7 +117,7 @@ class Decoding:
             only_initialized(tensors[-1].data, host.nbytes, held)
         for b, pages_of in enumerate(lists if paged else []):
             pages_of[: self._first_seen(b) // size] = -1
-        cache = Cache(p.dtype, pages, size, k=tensors[0], v=tensors[1])
+        cache = Cache(p.dtype, pages, size, k=tensors[0], v=tensors[-1])
         if p.pages == "table":
             width = max(*counts, 1) + 2
             self.block_table = table = np.full((self.batch, width), -1, np.int32)
@@ -207,6 +211,7 @@ def fields_of(row: Row) -> dict[str, Any]:
         "seqlens_q": (45, 1, int(rng.integers(1, 12))),
         "packed": True,
         "causal": True,
+        "latent": row["latent"],
     }
 
 

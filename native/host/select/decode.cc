@@ -33,7 +33,8 @@ int64_t tiles_of(const Kernel& kernel, const FwdProblem& f) {
 
 // The cost of a key head's row tiles in instructions.
 int64_t cost_of_rows(const Kernel& kernel, const FwdProblem& f) {
-  return tiles_of(kernel, f) * (kernel.decode.tile_m + kDecodeEstimate.rows_of_a_load);
+  const int64_t rows = kernel.decode.latent ? kDecodeEstimate.latent_rows : kernel.decode.tile_m;
+  return tiles_of(kernel, f) * (rows + kDecodeEstimate.rows_of_a_load);
 }
 
 class DecodeFamily {
