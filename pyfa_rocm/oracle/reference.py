@@ -157,7 +157,7 @@ def attention(
         away = np.abs(distance(seqlen_q, seqlen_k, top_left=top_left)).astype(np.float64)
     for b, h in np.ndindex(batch, nhead_q):
         if seqlen_k == 0:
-            lse[b, h], lse_bound[b, h] = sinks[h], sink_tolerance(float(sinks[h]))
+            lse[b, h], lse_bound[b, h] = sinks[h], sink_tolerance(float(sinks[h]), numerics)
             continue
         add = None if bias is None else bias[b, h].astype(np.float64)
         if alibi_slopes is not None and away is not None:

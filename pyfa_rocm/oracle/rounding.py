@@ -45,7 +45,7 @@ its factor and the sum.
 difference of the two and exp2 make exp(sink - m) wrong by 3 E |sink| + 2 E |m| + 4 E, relative, which changes
 O and exp(LSE) by the sink's share of the softmax of that. The additional product is E |O|. Where the sink is
 far above, the factor on O, or O itself, may be below 2^-126, which is taken for 0. M takes the place of m in
-the LSE's logarithm, factor and sum.
+the LSE's logarithm, factor and sum, which has `p_scale` in it as exp2's argument has: E ln(p_scale).
 
 **Averages.** Over many rows the mean square of the error, less its mean, must not exceed the variance by more
 than RMS_SLACK squared, and its mean must be the expected one within what the variance allows. This is far
@@ -245,12 +245,19 @@ def lse_tolerance(head: Head, numerics: Numerics, of_scores: tuple[Float64, Floa
     seen = np.isfinite(head.lse)
     most = np.maximum(head.maximum[:, 0], head.sink)
     size = 3 * np.abs(most) + 2 * np.abs(np.where(seen, head.lse, 0.0) - most) + 3
+    if not math.isinf(head.sink):
+        size += _of_scale(numerics)
     return np.asarray(np.where(seen, scores + head.sink_error + of_l + size * _E, 0.0))
 
 
-def sink_tolerance(sink: float) -> float:
+def sink_tolerance(sink: float, numerics: Numerics) -> float:
     """Return the bound of the LSE's error in a row that sees no key: 0 without a sink."""
-    return 0.0 if math.isinf(sink) else (3 * abs(sink) + 3) * _E
+    return 0.0 if math.isinf(sink) else (3 * abs(sink) + 3 + _of_scale(numerics)) * _E
+
+
+def _of_scale(numerics: Numerics) -> float:
+    """Return the logarithm of what exponentials have in their argument."""
+    return math.log(numerics.p_scale) if numerics.raised else 0.0
 
 
 def _tiles(head: Head, numerics: Numerics) -> int:
@@ -270,8 +277,8 @@ def score_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64]:
     if head.softcap:
         slope = 1 - np.tanh(head.scores / head.softcap) ** 2
         chain, points = chain * slope, points * slope + 10 * head.softcap
-    of_scale = math.log(numerics.p_scale) if numerics.raised else 0.0
-    return _E * chain, _E * (points + (4 * (np.abs(head.maximum) + 1) + 2 + of_scale))
+    of_row = 4 * (np.abs(head.maximum) + 1) + 2 + _of_scale(numerics)
+    return _E * chain, _E * (points + of_row)
 
 
 def _float32_errors(

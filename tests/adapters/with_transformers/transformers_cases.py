@@ -74,7 +74,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-# Of weights whose greedy tokens lead by more than a bfloat16's logits may be off: gpt-oss' by 0.2.
+# The seeds of weights whose greedy tokens lead by more than logits of bfloat16 may be off: by 0.2 in gpt-oss.
 SEEDS = {"GptOssForCausalLM": 25}
 
 

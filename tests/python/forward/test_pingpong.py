@@ -196,7 +196,8 @@ SHARED = {
     "heads_of_xcds": _shared(seqlen_q=40, ratio=8, hdim=64, hdim_v=40, dtype="float16"),
     "latent": _shared(ratio=2, hdim=192, hdim_v=128, causal=True),
     "wide": _shared(hdim=256, hdim_v=216, causal=True),
-    "sinks": _shared(seqlen_q=600, ratio=8, causal=True, top_left=True, sinks=True),
+    "sinks": _shared(seqlen_q=40, ratio=8, hdim=64, sinks=True),
+    "sinks_no_keys": _shared(seqlen_q=2600, seqlen_k=2048, hdim=64, causal=True, sinks=True, seed=1),
     "order": _shared(batch=2, nhead_k=2, layouts=(*(Layout((0, 2, 1)),) * 3, Layout((1, 0, 2))), lse=False),
 }
 
