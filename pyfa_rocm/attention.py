@@ -41,6 +41,7 @@ def flash_attn_func(
     v_descale: float | None = None,
     return_lse: bool = False,
     kernel: int = 0,
+    sinks: Any = None,
     out: Any = None,
     stream: Any = None,
 ) -> Any:
@@ -96,6 +97,9 @@ def flash_attn_func(
         Also return the log-sum-exp.
     kernel : int
         0: the library's choice; n: the n-th of the kernels that can do this (`fmha_fwd_kernel` says which).
+    sinks : array, optional, float32 (nhead_q)
+        Attention sinks: a logit of each query head that takes part in the softmax and has no value. A row's
+        log-sum-exp counts it, so that `flash_attn_bwd` gives right gradients of q, k and v.
     out : array, optional
         Where to write O; of O's shape and dtype, on q's device, in any layout that q may have. It must not
         overlap any other array.
@@ -128,7 +132,8 @@ def flash_attn_func(
 
     Notes
     -----
-    The call returns when the work is enqueued. A query row that sees no key gives O = 0 and LSE = -inf.
+    The call returns when the work is enqueued. A query row that sees no key gives O = 0 and LSE = -inf,
+    or its head's sink.
     Source: ``fmha_fwd`` of native/include/fmha_rocm.h and native/kernels/ck/fwd_kernel.h.
 
     Examples
@@ -146,6 +151,7 @@ def flash_attn_func(
         drops
         or bias is not None
         or alibi_slopes is not None
+        or sinks is not None
         or q_descale is not None
         or k_descale is not None
         or v_descale is not None
@@ -153,6 +159,7 @@ def flash_attn_func(
         optional = OptionalArguments(handle)
         optional.add("bias", bias)
         optional.add("alibi_slopes", alibi_slopes)
+        optional.add("sinks", sinks)
         if drops:
             optional.add_philox(philox)
         optional.add_descale("q_descale", q_descale)
@@ -172,6 +179,7 @@ def flash_attn_func(
             softcap=softcap, alibi_slopes=alibi_slopes, return_attn_probs=return_attn_probs, bias=bias,
             top_left=top_left, philox=philox, out_dtype=out_dtype, q_descale=q_descale, k_descale=k_descale,
             v_descale=v_descale, return_lse=return_lse, kernel=kernel,
+            sinks=sinks,
         )  # fmt: skip
         plan = make(
             _plans,

@@ -89,7 +89,7 @@ def flash_attn_varlen_func(
     bias : array, optional, (nhead_q, total_q, max_seqlen_k)
         Rows are those of q; column j is key j of the row's own sequence. Any dimension except the last may
         have size 1, which is broadcast.
-    top_left, philox, out_dtype, q_descale, k_descale, v_descale, return_lse, kernel, stream
+    top_left, philox, out_dtype, q_descale, k_descale, v_descale, return_lse, kernel, sinks, stream
         As in `flash_attn_func`.
     out : array, optional
         Where to write O; of O's shape and dtype, on q's device, in any layout that q may have. It must not
@@ -141,6 +141,7 @@ def flash_attn_varlen_func(
             "seqused_q": seqused_q,
             "cache_seqlens": seqused_k,
             "alibi_slopes": alibi_slopes,
+            "sinks": options.sinks,
         }
         return _attend_paged(arrays, max_seqlen_q, max_seqlen_k, options, out, handle)
     optional = OptionalArguments(handle)

@@ -116,9 +116,8 @@ enum {
                              not compute with: FMHA_UNSUPPORTED, and the message names the right one */
 };
 
-/* The keys that a query sees. Query row i stands at key column i + seqlen_k - seqlen_q
- * ("bottom-right": the last query sees the last key) unless the name says top-left,
- * where it stands at column i. */
+/* The keys that a query sees. Query row i stands at key column i + seqlen_k - seqlen_q ("bottom-right": the last query
+ * sees the last key) unless the name says top-left, where it stands at column i. */
 typedef int32_t fmha_mask;
 enum {
   FMHA_MASK_NONE = 0,            /* every key */
@@ -130,17 +129,16 @@ enum {
   FMHA_MASK_WINDOW_TOP_LEFT = 4  /* the same, aligned top-left */
 };
 
-/* A 4-d tensor (batch, seqlen, nhead, hdim) in any layout whose last dimension is contiguous:
- * element (b, s, h, d) is at data[b * stride_batch + s * stride_seqlen + h * stride_head + d].
- * Strides are in elements, not negative, and multiples of 16 bytes (8 elements of 16 bits); data is a device
- * pointer aligned to 16 bytes. The stride of a dimension of size one is not read; a stride of 0 repeats the
- * same elements, which `o` may not do. fmha_fwd writes only through `o`, `lse` and `randval`, fmha_bwd only
- * through `dq`, `dk`, `dv` and `dbias`.
+/* A 4-d tensor (batch, seqlen, nhead, hdim) in any layout whose last dimension is contiguous: element (b, s, h, d) is
+ * at data[b * stride_batch + s * stride_seqlen + h * stride_head + d]. Strides are in elements, not negative, and
+ * multiples of 16 bytes (8 elements of 16 bits); data is a device pointer aligned to 16 bytes. The stride of a
+ * dimension of size one is not read; a stride of 0 repeats the same elements, which `o` may not do. fmha_fwd writes
+ * only through `o`, `lse` and `randval`, fmha_bwd only through `dq`, `dk`, `dv` and `dbias`.
  * Most kernels count in 32 bits, so a call is FMHA_UNSUPPORTED if a stride is 2^31 or more, or if one head of a
- * sequence is too large: it (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) has to be below
- * 4 GiB and 2^31 elements. One that is written has to be below 2 GiB, unless 256 divides seqlen and sequences are
- * not packed. A forward call of gfx942 or gfx950 without bias and dropout, of 16 bits and head dims to 128, or to
- * 256 without ALiBi and softcap, counts in 64 bits: there only 256 rows must be less than 2 GiB. */
+ * sequence is too large: it (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) has to be below 4 GiB
+ * and 2^31 elements. One that is written has to be below 2 GiB, unless 256 divides seqlen and sequences are not
+ * packed. A forward call of gfx942 or gfx950 without bias and dropout, of 16 bits and head dims to 128, or to 256
+ * without ALiBi and softcap, counts in 64 bits: there only 256 rows must be less than 2 GiB. */
 typedef struct fmha_tensor {
   void* data;
   int64_t stride_batch;
@@ -182,11 +180,10 @@ typedef struct fmha_randval {
   int64_t stride_seqlen;
 } fmha_randval;
 
-/* The gradient of the bias, laid out like fmha_bias, but written: (batch, nhead_q, seqlen_q, seqlen_k) of the
- * call's grad_dtype. A stride of 0 sums over its dimension, which then counts as one element also if its size is
- * 0; where the bias has a stride above 0, so has its gradient, and the elements do not overlap. Aligned to an
- * element. Elements that no sequence has, or that the mask hides, are 0. data NULL: not wanted, and the strides
- * are not read. */
+/* The gradient of the bias, laid out like fmha_bias, but written: (batch, nhead_q, seqlen_q, seqlen_k) of the call's
+ * grad_dtype. A stride of 0 sums over its dimension, which then counts as one element also if its size is 0; where the
+ * bias has a stride above 0, so has its gradient, and the elements do not overlap. Aligned to an element. Elements
+ * that no sequence has, or that the mask hides, are 0. data NULL: not wanted, and the strides are not read. */
 typedef struct fmha_bias_grad {
   void* data;
   int64_t stride_batch;
@@ -211,8 +208,8 @@ typedef struct fmha_fwd_params {
                            at no data pointer. batch * nhead_q is at most 8388607; batch at most 65535 with
                            Composable Kernel's kernels (on Instinct FP8, bias, dropout, some head dims) */
   int64_t seqlen_q;     /* at most 65535 tiles (see fmha_kernel_info), and at most 2^29 - 256 */
-  int64_t seqlen_k;     /* 0: o is 0 and lse is -inf, and k.data and v.data are not looked at; at most
-                           2^29 - 256 */
+  int64_t seqlen_k;     /* 0: o is 0 and lse is -inf, or the sink, and k.data and v.data are not looked
+                           at; at most 2^29 - 256 */
   int64_t nhead_q;      /* a multiple of nhead_k; query head h reads key head h / (nhead_q / nhead_k) */
   int64_t nhead_k;      /* required */
   int64_t hdim_q;       /* head dim of q and k; required */
@@ -285,6 +282,14 @@ typedef struct fmha_fwd_params {
                         fmha_fwd_workspace_bytes says 0. fmha_fwd also does without one (NULL), more slowly */
   int64_t workspace_bytes; /* its size: at least what fmha_fwd_workspace_bytes says */
   uint64_t flags;          /* FMHA_NO_MEMORY_CHECK, or 0 */
+
+  /* Attention sinks: device memory, float32 (nhead_q), a logit of each query head that takes part in the softmax and
+   * has no value. lse counts it: it is log(exp(sink) + sum of exp(score)), and the sink in a row that sees no key.
+   * NULL: none, as is -inf; one above 2.3e38 makes rows NaN. FMHA_UNSUPPORTED on Instinct for FP32, and together with
+   * bias or dropout: only our own kernels do it. fmha_bwd does not look at it: by such an lse, dq, dk, dv and dbias
+   * are right. With D = sum(dout * o) of each row, the gradient of a head's sink is the sum of -exp(sink - lse) * D
+   * over its rows. */
+  const float* sinks;
 } fmha_fwd_params;
 
 /* Arguments of fmha_bwd: the gradients of O = softmax(softmax_scale * Q K^T, masked) V. */
@@ -386,13 +391,13 @@ typedef struct fmha_decode_params {
    * cu_seqlens_q the queries are packed, so that one call serves sequences that decode a token and sequences that
    * begin. seqused_k has the tokens of each sequence in the cache, those of the queries included. NULL: the
    * differences of cu_seqlens_k, which is allowed only with packed queries, or else seqlen_k. k, v, kernel,
-   * randval, workspace, workspace_bytes and flags are not looked at. */
+   * randval, workspace, workspace_bytes and flags are not looked at, and sinks is NULL. */
   const fmha_fwd_params* fwd;
   const fmha_cache* cache;
   const int32_t* leftpad_k; /* device memory, int32 (batch): tokens at the beginning of each sequence that are
                                no keys. NULL: none */
   const float* sinks;       /* device memory, float32 (nhead_q): a logit of each query head that takes part in
-                               the softmax and has no value. NULL: none */
+                               the softmax and has no value, as in fmha_fwd_params. NULL: none */
   int32_t num_splits;       /* parts into which the keys of a sequence are divided, at most 128; 0: the
                                library's choice */
   int32_t seqlen_new;       /* tokens that an earlier fmha_kv_append on the stream adds to each sequence: the call
@@ -613,16 +618,15 @@ const char* fmha_build_info(void);
  * thread's next failure. */
 const char* fmha_last_error(void);
 
-/* Loads the HIP runtime at this path (or of this name, by the loader's search) and uses it from now on.
- * FMHA_HIP_ERROR if it cannot be loaded or lacks a function: then none is in use, and another may be tried.
- * Once one is in use, by this or by any call that needed one, a different one is FMHA_INVALID_ARGUMENT and
- * the same one FMHA_OK. Without this call the library takes, in this order: $FMHA_HIP_RUNTIME; the copy
- * already mapped into the process (of two the one that PyTorch uses; without PyTorch FMHA_HIP_ERROR, naming
- * both); libamdhip64.so.7, .so.6 and .so by the loader's search; the same in $ROCM_PATH/lib; in
- * /opt/rocm/lib. It stays loaded until the process ends. A setuid program does not read these variables.
- * On Windows the names are amdhip64_7.dll, amdhip64_6.dll and amdhip64.dll, the loader looks in the program's folder,
- * the system's and those of AddDllDirectory, and the folders are %HIP_PATH%\bin and %ROCM_PATH%\bin. A path is UTF-8
- * there, here and in messages. */
+/* Loads the HIP runtime at this path (or of this name, by the loader's search) and uses it from now on. FMHA_HIP_ERROR
+ * if it cannot be loaded or lacks a function: then none is in use, and another may be tried. Once one is in use, by
+ * this or by any call that needed one, a different one is FMHA_INVALID_ARGUMENT and the same one FMHA_OK. Without this
+ * call the library takes, in this order: $FMHA_HIP_RUNTIME; the copy already mapped into the process (of two the one
+ * that PyTorch uses; without PyTorch FMHA_HIP_ERROR, naming both); libamdhip64.so.7, .so.6 and .so by the loader's
+ * search; the same in $ROCM_PATH/lib; in /opt/rocm/lib. It stays loaded until the process ends. A setuid program does
+ * not read these variables. On Windows the names are amdhip64_7.dll, amdhip64_6.dll and amdhip64.dll, the loader looks
+ * in the program's folder, the system's and those of AddDllDirectory, and the folders are %HIP_PATH%\bin and
+ * %ROCM_PATH%\bin. A path is UTF-8 there, here and in messages. */
 fmha_status fmha_set_hip_runtime(const char* path);
 
 /* Path of the HIP runtime in use, loading one now if none is; no device is needed. NULL on failure, see
@@ -636,10 +640,10 @@ const char* fmha_hip_runtime_path(void);
  * mapped file if there is one, or else the first of the others that can be loaded. */
 fmha_status fmha_hip_runtime_search(int32_t index, fmha_hip_source* source, char* path, int64_t path_bytes);
 
-/* Tells whether fmha_fwd would run these arguments on the current device: FMHA_OK, or the status and message
- * that fmha_fwd would give. Here the data of q, k, v and o may be NULL, and is then not looked at. A pointer
- * that asks for something (lse, bias, randval, alibi_slopes, cu_seqlens_*, seqused_*, philox_seed_offset)
- * asks for it here too. The workspace is not looked at. */
+/* Tells whether fmha_fwd would run these arguments on the current device: FMHA_OK, or the status and message that
+ * fmha_fwd would give. Here the data of q, k, v and o may be NULL, and is then not looked at. A pointer that asks for
+ * something (lse, bias, randval, alibi_slopes, sinks, cu_seqlens_*, seqused_*, philox_seed_offset) asks for it here
+ * too. The workspace is not looked at. */
 fmha_status fmha_fwd_supported(const fmha_fwd_params* params);
 
 /* Like fmha_fwd_supported, but on success also fills *info with the kernel that would run. */
@@ -650,11 +654,10 @@ fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* inf
  * the params, except on the pointers that supported does not look at. */
 fmha_status fmha_fwd_workspace_bytes(const fmha_fwd_params* params, int64_t* bytes);
 
-/* The memory that fmha_fwd would touch, its workspace aside. Writes the first `capacity` extents to
- * `extents`, which may be NULL if capacity is 0, and to *count how many there are, at most 16. Tensors
- * without elements, and all if there is nothing to do, are left out; q, k, v and o are listed even if their
- * data is NULL. Asks no device: of the arguments it checks what makes sense on any, so that fmha_fwd may
- * still refuse them. */
+/* The memory that fmha_fwd would touch, its workspace aside. Writes the first `capacity` extents to `extents`, which
+ * may be NULL if capacity is 0, and to *count how many there are, at most 16. Tensors without elements, and all if
+ * there is nothing to do, are left out; q, k, v and o are listed even if their data is NULL. Asks no device: of the
+ * arguments it checks what makes sense on any, so that fmha_fwd may still refuse them. */
 fmha_status fmha_fwd_extents(const fmha_fwd_params* params, fmha_extent* extents, int32_t capacity,
                              int32_t* count);
 
@@ -666,7 +669,7 @@ fmha_status fmha_fwd_prepare(const fmha_fwd_params* params);
 fmha_status fmha_prepare(const fmha_fwd_params* params);
 
 /* Enqueues the forward pass on `stream` (a hipStream_t). A row that sees no key gives O = 0 and
- * LSE = -inf. The kernels are those of native/kernels/ck/fwd_kernel.h. */
+ * LSE = -inf, or its head's sink. The kernels are those of native/kernels/ck/fwd_kernel.h. */
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream);
 
 /* Tells whether fmha_bwd would run these arguments on the current device: as fmha_fwd_supported. Here the data of q,
@@ -688,8 +691,7 @@ fmha_status fmha_bwd_workspace_bytes(const fmha_bwd_params* params, int64_t* byt
 fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents, int32_t capacity,
                              int32_t* count);
 
-/* Like fmha_bwd_supported, but also loads the kernels of the call onto the current device: as
- * fmha_fwd_prepare. */
+/* Like fmha_bwd_supported, but also loads the kernels of the call onto the current device: as fmha_fwd_prepare. */
 fmha_status fmha_bwd_prepare(const fmha_bwd_params* params);
 
 /* Enqueues the backward pass on `stream`: several launches and memsets. FP16, BF16 and FP32; hdim_q and hdim_v
@@ -706,8 +708,7 @@ fmha_status fmha_decode_supported(const fmha_decode_params* params);
 fmha_status fmha_decode_kernel(const fmha_decode_params* params, fmha_kernel_info* info);
 
 /* Like fmha_decode_supported, but on success also writes to *bytes how much workspace the call needs: as
- * fmha_fwd_workspace_bytes. It is splits * rows of q * nhead_q * (hdim_v + 1) float32 numbers, and 0 for
- * one split. */
+ * fmha_fwd_workspace_bytes. It is splits * rows of q * nhead_q * (hdim_v + 1) float32 numbers, and 0 for one split. */
 fmha_status fmha_decode_workspace_bytes(const fmha_decode_params* params, int64_t* bytes);
 
 /* The memory that fmha_decode would touch, its workspace aside: as fmha_fwd_extents. Names of what is in
@@ -715,8 +716,7 @@ fmha_status fmha_decode_workspace_bytes(const fmha_decode_params* params, int64_
 fmha_status fmha_decode_extents(const fmha_decode_params* params, fmha_extent* extents, int32_t capacity,
                                 int32_t* count);
 
-/* Like fmha_decode_supported, but also loads the kernels of the call onto the current device: as
- * fmha_fwd_prepare. */
+/* Like fmha_decode_supported, but also loads the kernels of the call onto the current device: as fmha_fwd_prepare. */
 fmha_status fmha_decode_prepare(const fmha_decode_params* params);
 
 /* Enqueues attention over a KV cache on `stream`. FP16 and BF16; hdim_q and hdim_v up to 256, or 512, or 576

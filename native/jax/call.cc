@@ -66,7 +66,7 @@ const Call::Field Call::kForwardFields[] = {
     FMHA_FWD(q.data),       FMHA_FWD(k.data),    FMHA_FWD(v.data),       FMHA_FWD(o.data),
     FMHA_FWD(lse.data),     FMHA_FWD(bias.data), FMHA_FWD(alibi_slopes), FMHA_FWD(cu_seqlens_q),
     FMHA_FWD(cu_seqlens_k), FMHA_FWD(seqused_q), FMHA_FWD(seqused_k),    FMHA_FWD(philox_seed_offset),
-    FMHA_FWD(workspace),
+    FMHA_FWD(workspace),    FMHA_FWD(sinks),
 };
 const Call::Field Call::kBackwardFields[] = {
     FMHA_BWD(dout.data), FMHA_BWD(dq.data),    FMHA_BWD(dk.data),

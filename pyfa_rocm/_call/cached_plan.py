@@ -19,7 +19,8 @@ from pyfa_rocm._runtime.tensor import Layout, contiguous
 __all__ = ["CachedPlan", "cached_plan"]
 
 # Arrays do not belong in a key: their layouts are in it.
-_OPTIONS = attrgetter(*(x.name for x in fields(Options) if x.name not in ("alibi_slopes", "bias", "philox")))
+_ARRAYS = ("alibi_slopes", "bias", "philox", "sinks")
+_OPTIONS = attrgetter(*(x.name for x in fields(Options) if x.name not in _ARRAYS))
 _CACHED = attrgetter(*(x.name for x in fields(CachedOptions)))
 
 

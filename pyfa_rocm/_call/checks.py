@@ -225,6 +225,8 @@ def _array_fields(call: Call, batch: int, scores: tuple[int, ...]) -> dict[str, 
         fields["bias"] = _bias_field(arrays["bias"], scores, q)
     if "alibi_slopes" in arrays:
         fields["alibi_stride_batch"] = _alibi_stride(arrays["alibi_slopes"], batch, scores[-3], q)
+    if "sinks" in arrays:
+        _require_vector("sinks", arrays["sinks"], ("float32",), scores[-3], q)
     if "philox" in arrays:
         _require_vector("philox", arrays["philox"], ("uint64", "int64"), 2, q)
     for name in DESCALES if q.dtype not in FP8 else ():

@@ -17,7 +17,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _NAMES = tuple(Keywords.__annotations__)
 _DEFAULTS = {x.name: x.default for x in fields(Options)}
 # OptionalArguments takes these: a plan does not depend on their values.
-_PER_CALL = frozenset(("bias", "philox", *DESCALES))
+_PER_CALL = frozenset(("bias", "sinks", "philox", *DESCALES))
 # Keywords that say where a call goes. Signatures end with them.
 _LAST = ("out", "stream")
 
@@ -54,6 +54,7 @@ def add_keywords(optional: OptionalArguments, ours: Mapping[str, Any], dropout_p
     """Add what differs from call to call among the keywords."""
     if ours:
         optional.add("bias", ours.get("bias"))
+        optional.add("sinks", ours.get("sinks"))
         for name in DESCALES:
             optional.add_descale(name, ours.get(name))
     if dropout_p:

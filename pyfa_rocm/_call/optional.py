@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Arguments of a call that are mostly absent, or differ from call to call: arrays and numbers beside q, k, v.
 
-Bias, ALiBi slopes, sequence lengths, the random state of dropout, and the scales of 8-bit floats.
+Bias, ALiBi slopes, sinks, sequence lengths, the random state of dropout, and the scales of 8-bit floats.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = ["ADDRESS_FIELDS", "DESCALES", "OptionalArguments"]
 ADDRESS_FIELDS = {
     "bias": "bias.data",
     "alibi_slopes": "alibi_slopes",
+    "sinks": "sinks",
     "philox": "philox_seed_offset",
     "cu_seqlens_q": "cu_seqlens_q",
     "cu_seqlens_k": "cu_seqlens_k",

@@ -145,6 +145,8 @@ class FwdParams:
         says how much a call is faster with: 0 for most. Without one (0) it does without.
     flags : int
         Bits of the C ABI, 0 or `FMHA_NO_MEMORY_CHECK`.
+    sinks : int
+        Address of float32 (nhead_q): logits without a value; 0: none.
     """
 
     dtype: str
@@ -187,6 +189,7 @@ class FwdParams:
     workspace: int = 0
     workspace_bytes: int = 0
     flags: int = 0
+    sinks: int = 0
 
 
 class _Number(NamedTuple):
@@ -240,6 +243,7 @@ class Options:
     v_descale: float | None = None
     kernel: int = _number(0, "kernel", to_integer)
     return_attn_probs: bool = False
+    sinks: Any = None
 
     def __post_init__(self) -> None:
         for name in ("causal", "top_left", "return_lse", "return_attn_probs", "dropout_p"):
@@ -263,6 +267,7 @@ class Keywords(TypedDict, total=False):
     v_descale: float | None
     return_lse: bool
     kernel: int
+    sinks: Any
 
 
 _NUMBERS = {x.name: x.metadata["number"] for x in fields(Options) if "number" in x.metadata}

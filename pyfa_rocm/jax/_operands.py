@@ -25,7 +25,7 @@ __all__ = ["Arrays", "Operands", "philox_of_key", "require_static", "static_opti
 
 # JAX says where an array is; to the checks here they are all on one device.
 _DEVICE = 0
-_ARRAYS = ("alibi_slopes", "bias", "philox", *DESCALES)
+_ARRAYS = ("alibi_slopes", "bias", "sinks", "philox", *DESCALES)
 
 
 def static_options(function: str, ours: Mapping[str, Any], *, deterministic: bool, **own: Any) -> Options:
@@ -114,7 +114,7 @@ class Operands(Arrays):
         super().__init__()
         self.options = options
         q, k, v = (arrays.pop(name) for name in "qkv")
-        optional = {"bias": options.bias, "alibi_slopes": options.alibi_slopes, **arrays}
+        optional = {name: getattr(options, name) for name in ("bias", "alibi_slopes", "sinks")} | arrays
         for name, array in ({"q": q, "k": k, "v": v} | optional).items():
             self.add(name, array)
         self._numbers: dict[str, Any] = {}

@@ -332,14 +332,15 @@ def workspace_bytes(bwd: BwdParams) -> int:
 def _batching(problem: TracedCall, sizes: Shape, buffers: list[Buffer]) -> Batching:
     """Fold where that changes nothing.
 
-    Packed sequences are not folded; nor is dropout, whose numbers depend on the batch's index; nor is a
-    gradient that is summed over the batch, which must not be repeated.
+    Packed sequences are not folded; nor is dropout, whose numbers depend on the batch's index; nor are mapped
+    sinks, which a batch shares; nor is a gradient that is summed over the batch, which must not be repeated.
     """
     fields = dict(problem.fields)
     mapped = [Dim(size, tuple(buffer.mapped[i] for buffer in buffers)) for i, size in enumerate(sizes)]
     own = Dim(fields["batch"], tuple(0 if problem.packed else buffer.batch_stride for buffer in buffers))
     summed = any(buffer.name == "dbias" and buffer.batch_stride == 0 for buffer in buffers)
-    if problem.packed or fields["p_drop"] > 0 or (summed and own.size > 1):
+    own_sinks = any(buffer.name == "sinks" and any(buffer.mapped) for buffer in buffers)
+    if problem.packed or fields["p_drop"] > 0 or own_sinks or (summed and own.size > 1):
         return Batching(own, mapped)
     return fold([*mapped, own], len(buffers))
 

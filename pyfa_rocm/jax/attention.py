@@ -64,6 +64,8 @@ def flash_attn_func(
         Only for 8-bit floats: the factor on each element of q, k, v; 1 by default.
     return_lse : bool
         Whether to return the log-sum-exp too.
+    sinks : array, optional, float32 (nhead_q)
+        As in `pyfa_rocm.flash_attn_func`. They have no gradient; q, k and v have theirs.
 
     Returns
     -------

@@ -230,7 +230,7 @@ def attend_paged(arrays: dict[str, Any], max_seqlen_q: int, max_seqlen_k: int, o
     refuse_uncached(options, arrays.pop("seqused_q"))
     if arrays["cache_seqlens"] is not None:
         arrays = arrays | {"cu_seqlens_k": None}
-    taken = _taken(arrays | {"alibi_slopes": options.alibi_slopes})
+    taken = _taken(arrays | {"alibi_slopes": options.alibi_slopes, "sinks": options.sinks})
     cached = CachedOptions(
         max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),
         max_seqlen_k=to_integer("max_seqlen_k", max_seqlen_k),

@@ -70,7 +70,7 @@ def flash_attn_varlen_func(
         last is broadcast.
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_func`.
-    top_left, philox, out_dtype, q_descale, k_descale, v_descale, return_lse, kernel
+    top_left, philox, out_dtype, q_descale, k_descale, v_descale, return_lse, kernel, sinks
         As in `flash_attn_func`.
 
     Returns

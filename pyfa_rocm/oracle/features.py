@@ -125,7 +125,7 @@ def _backward(problem: Problem, keep: Array | None) -> Shares:
     arrays = [put(x[0] if problem.lengths else x) for x in (problem.dout(), q, k, v, o, lse)]
     run: Any = flash_attn_varlen_bwd if problem.lengths else flash_attn_bwd
     packing = _packing(problem) if problem.lengths else ()
-    options, like = options_on_device(problem), {"dq": q, "dk": k, "dv": v}
+    options, like = options_on_device(replace(problem, sinks=())), {"dq": q, "dk": k, "dv": v}
     if problem.bias:
         options["dbias"], like["dbias"] = True, options["bias"]
     found = run(*arrays, *packing, **options)
@@ -141,6 +141,9 @@ FEATURES = {
     "dropout, causal": Problem(1, 2, 1, 100, 64, True, seqlen_k=130, dropout_p=0.25),
     "softcap, window": Problem(
         1, 2, 1, 100, 128, False, "bfloat16", seqlen_k=130, softcap=2.0, window_size=(40, 20)
+    ),
+    "sinks, window": Problem(
+        1, 4, 2, 100, 64, True, "bfloat16", seqlen_k=130, window_size=(40, -1), sinks=(0.5, -2.0, 6.0, 30.0)
     ),
     "head dims 192 and 128": Problem(1, 2, 1, 130, 192, True, "bfloat16", hdim_v=128),
     "float32": Problem(1, 2, 1, 100, 64, True, "float32", seqlen_k=130),

@@ -50,6 +50,8 @@ class Problem:
         Factors on elements of q, k and v in 8 bits.
     o_dtype : str
         Type of O; "": as the library has it by default.
+    sinks : tuple of float
+        A score without a value for each query head. The backward pass knows them by the LSE only.
     """
 
     batch: int
@@ -72,6 +74,7 @@ class Problem:
     lengths_k: tuple[int, ...] = ()
     top_left: bool = False
     o_dtype: str = ""
+    sinks: tuple[float, ...] = ()
 
     @property
     def q_shape(self) -> Shape:
@@ -124,6 +127,8 @@ class Problem:
         found = {name: x for name in names if (x := getattr(self, name))}
         if self.alibi_slopes:
             found["alibi_slopes"] = np.array(self.alibi_slopes, np.float32)
+        if self.sinks:
+            found["sinks"] = np.array(self.sinks, np.float32)
         if self.bias:
             batch = () if self.lengths else (self.batch,)
             shape = (*batch, self.nhead_q, self.seqlen, self.longest[1])

@@ -20,6 +20,7 @@ from pyfa_rocm.oracle.rounding import (
     numerics_of,
     o_errors,
     score_errors,
+    sink_tolerance,
     smallest_normal,
 )
 
@@ -27,6 +28,7 @@ __all__ = ["Expected", "attention", "distance", "flushed", "largest_share", "vis
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
+_FAR = 600.0  # a sink that is so far above a row's scores leaves nothing of O, and its exponential is finite
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Expected:
     o : array, float64 (batch, seqlen_q, nhead_q, hdim_v)
         Attention; 0 for a row that sees no key.
     lse : array, float64 (batch, nhead_q, seqlen_q)
-        Log-sum-exp of the masked, scaled scores; -inf for such a row.
+        Log-sum-exp of the masked, scaled scores and the head's sink; without one -inf for such a row.
     o_tolerance, lse_tolerance : array, float64, as o and as lse
         How far each element of a kernel's O and LSE may be from these.
     o_variance : array, float64, as o
@@ -96,7 +98,8 @@ def attention(
     window_size: tuple[int, int] = (-1, -1), top_left: bool = False, max_seqlen_k: int | None = None,
     bias: Array | None = None, alibi_slopes: Array | None = None, softcap: float = 0.0,
     keep: npt.NDArray[np.bool_] | None = None, keep_scale: float = 1.0,
-    descale: tuple[float, float, float] = (1.0, 1.0, 1.0), numerics: Numerics | None = None,
+    descale: tuple[float, float, float] = (1.0, 1.0, 1.0), sinks: Array | None = None,
+    numerics: Numerics | None = None,
 ) -> Expected:  # fmt: skip
     """Attention in float64, and the tolerance of a kernel.
 
@@ -119,6 +122,8 @@ def attention(
         (batch, nhead_q, seqlen_q, seqlen_k): what dropout keeps of P, times `keep_scale`.
     descale : (float, float, float)
         Factors on elements of q, k and v.
+    sinks : array, optional
+        (nhead_q): a score of each head that takes part in the softmax and has no value. No NaN, nor +inf.
     numerics : Numerics, optional
         How the kernel rounds; what the "qr_async" pipeline does with q's type by default.
 
@@ -141,6 +146,7 @@ def attention(
         top_left=top_left,
         max_seqlen_k=max_seqlen_k,
     )
+    sinks = np.full(nhead_q, -np.inf) if sinks is None else sinks.astype(np.float64)
     lse = np.full((batch, nhead_q, seqlen_q), -np.inf)
     lse_bound = np.zeros_like(lse)
     o, bound, variance, mean = (np.zeros((batch, seqlen_q, nhead_q, v.shape[3])) for _ in range(4))
@@ -151,6 +157,7 @@ def attention(
         away = np.abs(distance(seqlen_q, seqlen_k, top_left=top_left)).astype(np.float64)
     for b, h in np.ndindex(batch, nhead_q):
         if seqlen_k == 0:
+            lse[b, h], lse_bound[b, h] = sinks[h], sink_tolerance(float(sinks[h]), numerics)
             continue
         add = None if bias is None else bias[b, h].astype(np.float64)
         if alibi_slopes is not None and away is not None:
@@ -158,7 +165,7 @@ def attention(
         head = _head(
             q[b, :, h].astype(np.float64), k[b, :, h // group].astype(np.float64),
             v[b, :, h // group].astype(np.float64) * descale[2], mask, scale, softcap, add,
-            None if keep is None else keep[b, h], keep_scale,
+            None if keep is None else keep[b, h], keep_scale, float(sinks[h]),
         )  # fmt: skip
         o[b, :, h], lse[b, h] = head.o, head.lse
         of_scores = score_errors(head, numerics)
@@ -182,6 +189,7 @@ def _head(
     add: Float64 | None,
     keep: npt.NDArray[np.bool_] | None,
     keep_scale: float,
+    sink: float,
 ) -> Head:
     """Attention of one head, with what its rounding errors depend on."""
     scores = scale * (q @ k.T)
@@ -196,15 +204,16 @@ def _head(
     seen = ~np.isneginf(maximum)  # a bias of -inf hides a key as a mask does
     maximum = np.where(seen, maximum, 0.0)
     p = np.exp(scores - maximum[:, None])
-    total = np.where(seen, p.sum(axis=1), 1.0)
+    of_keys = np.where(seen, p.sum(axis=1), 1.0)
+    of_sink = np.where(seen, np.exp(np.minimum(sink - maximum, _FAR)), 0.0)
+    total = of_keys + of_sink
     p = p / total[:, None]
     weights = p if keep is None else np.where(keep, p * keep_scale, 0.0)
-    with np.errstate(divide="ignore"):
-        lse = np.where(seen, maximum + np.log(total), -np.inf)
+    lse = np.logaddexp(np.where(seen, maximum + np.log(of_keys), -np.inf), sink)
     return Head(
         v=v, p=p, weights=weights, total=total[:, None], maximum=maximum[:, None], o=weights @ v, lse=lse,
         scores=plain, products=products, add=add, softcap=softcap, keep_scale=keep_scale,
-        hdim=q.shape[1],
+        hdim=q.shape[1], sink=sink, p_sink=of_sink / total,
     )  # fmt: skip
 
 

@@ -40,6 +40,13 @@ and what O is multiplied with: 4 E |O|.
 **LSE.** sum_j p_j e_j as above, the error of l relative, and 3 E |m| + 2 E |ln l| + 3 E for the logarithm,
 its factor and the sum.
 
+**A sink.** It enters where the sums are finished: with M the larger of m and the sink, l becomes l exp(m - M)
++ exp(sink - M), and O is multiplied with exp(m - M) too. The sink's factor log2(e) and its product, m, the
+difference of the two and exp2 make exp(sink - m) wrong by 3 E |sink| + 2 E |m| + 4 E, relative, which changes
+O and exp(LSE) by the sink's share of the softmax of that. The additional product is E |O|. Where the sink is
+far above, the factor on O, or O itself, may be below 2^-126, which is taken for 0. M takes the place of m in
+the LSE's logarithm, factor and sum, which has `p_scale` in it as exp2's argument has: E ln(p_scale).
+
 **Averages.** Over many rows the mean square of the error, less its mean, must not exceed the variance by more
 than RMS_SLACK squared, and its mean must be the expected one within what the variance allows. This is far
 tighter than the worst case, which lets a wrong rounding of P pass. Rounding errors are spread evenly over an
@@ -74,6 +81,7 @@ _FACTS = {name: ml_dtypes.finfo(dtype_of(name)) for name in CATALOGUE_TYPES}  # 
 MANTISSA_BITS = {name: int(facts.nmant) for name, facts in _FACTS.items()}
 _SMALLEST_ULP = {name: float(facts.smallest_subnormal) for name, facts in _FACTS.items()}
 _E = 2.0**-24
+_FLUSHED = 2.0**-126
 # How far P of a row's largest score, exp(0), and its product with dropout's factor may be off.
 _FLOAT32_NOISE = 2.0**-22
 SIGMAS = 6.0
@@ -180,6 +188,10 @@ class Head:
         Scaled product of q and k, and the root of the sum of squares it is made of.
     add : array (seqlen_q, seqlen_k), optional
         Bias or ALiBi.
+    sink : float
+        A score without a value, which `total` counts; -inf: none.
+    p_sink : array (seqlen_q)
+        Its probability.
     """
 
     v: Float64
@@ -195,6 +207,15 @@ class Head:
     softcap: float
     keep_scale: float
     hdim: int
+    sink: float
+    p_sink: Float64
+
+    @property
+    def sink_error(self) -> Float64:
+        """The relative error of O and of exp(LSE) by a sink's."""
+        if math.isinf(self.sink):
+            return np.zeros_like(self.p_sink)
+        return self.p_sink * _E * (3 * abs(self.sink) + 2 * np.abs(self.maximum[:, 0]) + 4) + _E
 
 
 def ulp(x: Any, dtype: str) -> Float64:
@@ -222,8 +243,21 @@ def lse_tolerance(head: Head, numerics: Numerics, of_scores: tuple[Float64, Floa
     scores = (head.p * (SIGMAS * chains + points)).sum(axis=1)
     of_l = SIGMAS / math.sqrt(3) * _E * math.sqrt(_l_chain(head, numerics)) + 3 * _tiles(head, numerics) * _E
     seen = np.isfinite(head.lse)
-    size = 3 * np.abs(head.maximum[:, 0]) + 2 * np.abs(np.log(head.total[:, 0])) + 3
-    return np.asarray(np.where(seen, scores + of_l + size * _E, 0.0))
+    most = np.maximum(head.maximum[:, 0], head.sink)
+    size = 3 * np.abs(most) + 2 * np.abs(np.where(seen, head.lse, 0.0) - most) + 3
+    if not math.isinf(head.sink):
+        size += _of_scale(numerics)
+    return np.asarray(np.where(seen, scores + head.sink_error + of_l + size * _E, 0.0))
+
+
+def sink_tolerance(sink: float, numerics: Numerics) -> float:
+    """Return the bound of the LSE's error in a row that sees no key: 0 without a sink."""
+    return 0.0 if math.isinf(sink) else (3 * abs(sink) + 3 + _of_scale(numerics)) * _E
+
+
+def _of_scale(numerics: Numerics) -> float:
+    """Return the logarithm of what exponentials have in their argument."""
+    return math.log(numerics.p_scale) if numerics.raised else 0.0
 
 
 def _tiles(head: Head, numerics: Numerics) -> int:
@@ -243,8 +277,8 @@ def score_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64]:
     if head.softcap:
         slope = 1 - np.tanh(head.scores / head.softcap) ** 2
         chain, points = chain * slope, points * slope + 10 * head.softcap
-    of_scale = math.log(numerics.p_scale) if numerics.raised else 0.0
-    return _E * chain, _E * (points + (4 * (np.abs(head.maximum) + 1) + 2 + of_scale))
+    of_row = 4 * (np.abs(head.maximum) + 1) + 2 + _of_scale(numerics)
+    return _E * chain, _E * (points + of_row)
 
 
 def _float32_errors(
@@ -258,6 +292,9 @@ def _float32_errors(
     size = np.sqrt(squares) + o
     chain = math.sqrt(head.p.shape[1]) * size + math.sqrt(_l_chain(head, numerics)) * o
     scaling = (4 + 3 * _tiles(head, numerics)) * (o + size)
+    points += o * head.sink_error[:, None]
+    if not math.isinf(head.sink):
+        points += _FLUSHED * (1 + o * head.total * numerics.p_scale)
     return chains + _E / math.sqrt(3) * chain, points + _E * scaling
 
 

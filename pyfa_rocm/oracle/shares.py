@@ -86,6 +86,7 @@ def backward_shares(
     shares, dout = dict.fromkeys(found, 0.0), problem.dout()
     for place, tensors, options in _sequences(problem, numerics, keep):
         slot, rows, keys = place
+        options.pop("sinks", None)  # which the LSE has
         tensors |= {"o": o[slot, rows], "lse": lse[slot, :, rows], "dout": dout[slot, rows]}
         want = gradients(**tensors, **options)
         for name, x in found.items():

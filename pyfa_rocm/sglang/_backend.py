@@ -172,17 +172,17 @@ class Backend(AttentionBackend):
             "window_size": (window, 0 if causal else window) if window >= 0 else (-1, -1), "out": out,
         }  # fmt: skip
         starts, longest = step.query_start_loc, step.max_query_len
-        # Forward kernels have no sinks, and see keys that are not yet rounded to 8 bits.
-        if step.begins and k is not None and v is not None and sinks is None and keys.dtype == q.dtype:
+        sinks = None if sinks is None else sinks.float()
+        # Forward kernels see keys that are not yet rounded to 8 bits.
+        if step.begins and k is not None and v is not None and keys.dtype == q.dtype:
             try:
-                flash_attn_varlen_func(q, k, v, starts, starts, longest, longest, **options)
+                flash_attn_varlen_func(q, k, v, starts, starts, longest, longest, sinks=sinks, **options)
                 return out.reshape(q.shape[0], -1)
             except UnsupportedError:  # the set of kernels lacks one, which a cache does not need
                 pass
         flash_attn_with_kvcache(
             q, keys, values, cache_seqlens=step.seq_lens, block_table=pages.table, cu_seqlens_q=starts,
-            max_seqlen_q=longest, max_seqlen_k=step.max_seq_len,
-            sinks=None if sinks is None else sinks.float(),
+            max_seqlen_q=longest, max_seqlen_k=step.max_seq_len, sinks=sinks,
             **options, **self._scales(layer, keys, step.seq_lens.shape[0]),
         )  # fmt: skip
         return out.reshape(q.shape[0], -1)

@@ -35,7 +35,7 @@ _ops = torch.ops.pyfa_rocm
 _BELOW = torch._C._after_autograd_keyset
 _DEVICES = (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
 _LENGTHS_TENSORS = tuple(name for name, kind in LENGTHS.items() if "Tensor" in kind)
-_OPTIONS_TENSORS = ("bias", "alibi_slopes", "philox")
+_OPTIONS_TENSORS = ("bias", "alibi_slopes", "philox", "sinks")
 _INPUTS = ("q", "k", "v")
 # The lowest precision has 8 bits: so many summands make a float32.
 _SUMMANDS = 3
@@ -232,6 +232,8 @@ def _attention(go_on: Callable[..., Any], names: list[str], arguments: tuple[Any
         require_no_derivative(
             {"alibi_slopes": slopes}, "slopes have no gradient; call with alibi_slopes.detach()"
         )
+    if options.sinks is not None:
+        require_no_derivative({"sinks": options.sinks}, "sinks have no gradient; call with sinks.detach()")
     if torch.are_deterministic_algorithms_enabled():
         options = options._replace(deterministic=True)
     bias_grad = options.bias is not None and options.bias.requires_grad

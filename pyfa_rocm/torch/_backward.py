@@ -253,7 +253,9 @@ def require_supported(
         deterministic,
         bias_grad,
         tuple(x is None for x in (*optional, *(lengths or ()))),
-        arguments._replace(bias=None, alibi_slopes=None, philox=None, philox_seed=0, philox_offset=0),
+        arguments._replace(
+            bias=None, alibi_slopes=None, sinks=None, philox=None, philox_seed=0, philox_offset=0
+        ),
     )
     if key in _supported:
         return

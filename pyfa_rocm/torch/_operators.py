@@ -141,8 +141,8 @@ class Invocation:
     def key(self, described: dict[str, Tensor], optional: OptionalArguments) -> tuple[Any, ...]:
         """Return what a plan depends on."""
         numbers = self.arguments._replace(
-            bias=None, alibi_slopes=None, philox=None, philox_seed=0, philox_offset=0, q_descale=None,
-            k_descale=None, v_descale=None, out_dtype=str(self.arguments.out_dtype),
+            bias=None, alibi_slopes=None, sinks=None, philox=None, philox_seed=0, philox_offset=0,
+            q_descale=None, k_descale=None, v_descale=None, out_dtype=str(self.arguments.out_dtype),
         )  # fmt: skip
         lengths = None if self.lengths is None else (self.lengths.max_seqlen_q, self.lengths.max_seqlen_k)
         inputs = tuple((name, described[name].layout) for name in ("q", "k", "v", "out") if name in described)
@@ -159,6 +159,7 @@ def invocation_of(
         "out": out,
         "bias": arguments.bias,
         "alibi_slopes": arguments.alibi_slopes,
+        "sinks": arguments.sinks,
         "philox": arguments.philox,
     }
     if lengths is not None:

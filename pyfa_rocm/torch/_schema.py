@@ -55,6 +55,7 @@ _SPECIAL = {
     "out_dtype": [Argument("out_dtype", "ScalarType?", None)],
     "kernel": [Argument("candidate", "int", 0)],
     "return_attn_probs": [],
+    "sinks": [],  # behind them: a program that torch.export stored has arguments by position
 }
 # torch's types of the others, by Python's.
 _TYPES = {"bool": "bool", "int": "int", "float": "float", "float | None": "float?"}
@@ -67,6 +68,7 @@ def _arguments() -> Iterator[Argument]:
         else:
             yield Argument(x.name, _TYPES[str(x.type)], x.default)
     yield Argument("deterministic", "bool", False)  # of the backward call
+    yield Argument("sinks", "Tensor?", None)
 
 
 def _tuple_type(name: str, defaults: dict[str, Any]) -> Any:
@@ -90,8 +92,9 @@ Arguments: Any = _tuple_type("Arguments", {x.name: x.default for x in ARGUMENTS}
 Lengths: Any = _tuple_type("Lengths", dict.fromkeys(LENGTHS))
 
 # A backward call has forward's arguments, but for those about the types of its results and about 8-bit
-# floats, which no backward kernel takes. `candidate` is one of the backward kernels.
-_NOT_BACKWARD = ("return_lse", "out_dtype", "q_descale", "k_descale", "v_descale")
+# floats, which no backward kernel takes, and for sinks, which the log-sum-exp counts. `candidate` is one of
+# the backward kernels.
+_NOT_BACKWARD = ("return_lse", "out_dtype", "q_descale", "k_descale", "v_descale", "sinks")
 BWD_ARGUMENTS = tuple(x for x in ARGUMENTS if x.name not in _NOT_BACKWARD)
 # Arguments of operators that allocate the gradients, and of those that are given them.
 _NEW = (Argument("grad_dtype", "ScalarType?", None), Argument("bias_grad", "bool", False))
@@ -137,6 +140,7 @@ def options_of_operator(arguments: Any, out_dtype: str | None, return_attn_probs
         out_dtype=out_dtype,
         alibi_slopes=arguments.alibi_slopes,
         bias=arguments.bias,
+        sinks=arguments.sinks,
         philox=arguments.philox,
         kernel=arguments.candidate,
         return_attn_probs=return_attn_probs,
@@ -148,5 +152,5 @@ def is_plain(arguments: Any) -> bool:
     a = arguments
     return (
         a.bias is None and a.alibi_slopes is None and a.philox is None and not a.dropout_p
-        and a.q_descale is None and a.k_descale is None and a.v_descale is None
+        and a.sinks is None and a.q_descale is None and a.k_descale is None and a.v_descale is None
     )  # fmt: skip

@@ -58,6 +58,8 @@ def _merged(arguments: dict[str, Any], mapped: set[str], size: int) -> dict[str,
         return None
     if "k" not in arguments or "k_cache" in arguments:
         return None  # a cache, or what is merged, has dimensions of its own
+    if "sinks" in mapped:
+        return None  # they are of all batches
     if arguments.get("bias_grad") or arguments.get("dbias") is not None:
         return None  # a sum over the batch is of one element's
     batch = arguments["q"].shape[1 if "q" in mapped else 0]

@@ -74,6 +74,8 @@ def flash_attn_func(
         own dropout, ``torch.manual_seed`` decides them, and a replayed graph draws new ones.
     out_dtype : torch.dtype or str, optional
         Type of the output.
+    sinks : torch.Tensor, optional, float32 (nhead_q)
+        As there. They have no gradient; q, k and v have theirs.
     out : torch.Tensor, optional
         Where to write O. It must not overlap any other tensor. Such a call has no gradients.
 
@@ -256,7 +258,7 @@ def _arguments(
     """
     require_known(function, ours)
     arguments = {name: value for name, value in {**own, **ours}.items() if value is not None}
-    for name in ("alibi_slopes", "bias"):
+    for name in ("alibi_slopes", "bias", "sinks"):
         if name in arguments:
             require_tensors(**{name: arguments[name]})
     if "bias" in arguments:
@@ -304,7 +306,8 @@ def _probabilities(
             "them; one can return the log-sum-exp (return_lse=True)"
         )
     of_lengths = None if lengths is None else Lengths(**lengths)
-    if not _autograd.is_differentiated(q, k, v, arguments.get("bias"), arguments.get("alibi_slopes")):
+    given = (arguments.get(name) for name in ("bias", "alibi_slopes", "sinks"))
+    if not _autograd.is_differentiated(q, k, v, *given):
         return _operators.run_with_s_dmask(q, k, v, out, of_lengths, Arguments(**arguments))
     named = (lengths or {}) | arguments
     if out is not None:

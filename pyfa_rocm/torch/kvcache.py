@@ -200,6 +200,7 @@ def attend_paged(
         "window_right",
         "softcap",
         "alibi_slopes",
+        "sinks",
         "return_lse",
         "candidate",
     )

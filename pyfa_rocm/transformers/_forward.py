@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from pyfa_rocm import flash_attn
 from pyfa_rocm import torch as ours
+from pyfa_rocm.errors import UnsupportedError
+from pyfa_rocm.torch._autograd import is_differentiated
 from pyfa_rocm.transformers._decode import Scores
 
 __all__ = ["forward", "varlen_forward", "with_sinks"]
@@ -40,6 +43,25 @@ def _options(scores: Scores, dropout: float) -> dict[str, Any]:
     }
 
 
+def _attend(
+    function: Callable[..., Any], given: tuple[Any, ...], sinks: torch.Tensor, options: dict[str, Any]
+) -> torch.Tensor:
+    """Return attention with sinks: by kernels that count them, or by the log-sum-exp.
+
+    The latter has gradients of the sinks, and does what no such kernel may do: dropout, and float32.
+    """
+    plain = not options["dropout_p"] and given[0].dtype in (torch.float16, torch.bfloat16)
+    if plain and not is_differentiated(sinks):
+        try:
+            result: torch.Tensor = function(*given, sinks=sinks.detach().float().contiguous(), **options)
+        except UnsupportedError:  # this set of kernels, or this card, has none of these head dims
+            pass
+        else:
+            return result
+    out, lse = function(*given, return_lse=True, **options)
+    return with_sinks(out, lse, sinks)
+
+
 def forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scores: Scores, dropout: float
 ) -> torch.Tensor:
@@ -47,8 +69,7 @@ def forward(
     options = _options(scores, dropout)
     if scores.sinks is None:
         return flash_attn.flash_attn_func(q, k, v, **options)
-    out, lse = ours.flash_attn_func(q, k, v, return_lse=True, **options)
-    return with_sinks(out, lse, scores.sinks)
+    return _attend(ours.flash_attn_func, (q, k, v), scores.sinks, options)
 
 
 def varlen_forward(
@@ -67,5 +88,4 @@ def varlen_forward(
     options = _options(scores, dropout)
     if scores.sinks is None:
         return flash_attn.flash_attn_varlen_func(*given, **options)
-    out, lse = ours.flash_attn_varlen_func(*given, return_lse=True, **options)
-    return with_sinks(out, lse, scores.sinks)
+    return _attend(ours.flash_attn_varlen_func, given, scores.sinks, options)

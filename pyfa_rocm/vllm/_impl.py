@@ -60,8 +60,6 @@ class Impl(AttentionImpl[Metadata]):
         if reason := refusal(head_size, head_size, dtype, self.cache_dtype):
             raise self._refused(reason)
         self.encodes = attn_type in _ENCODERS
-        if sinks is not None and self.encodes:
-            raise self._refused("an encoder's sinks have no kernel")
         if self.encodes and self.cache_dtype != dtype:
             raise self._refused(
                 f"kv_cache_dtype: got {kv_cache_dtype!r}, expected 'auto': encoders have no cache"
@@ -76,11 +74,10 @@ class Impl(AttentionImpl[Metadata]):
         self.given_sinks = sinks
         self.sinks: torch.Tensor | None = None
         self.held_scales: dict[str, torch.Tensor] = {}
-        # Forward kernels may do a step in which all sequences begin. They have no sinks, and see keys that
-        # are not yet rounded to 8 bits.
+        # Forward kernels may do a step in which all sequences begin. They see keys that are not yet rounded
+        # to 8 bits.
         self.may_begin = (
             attn_type == AttentionType.DECODER
-            and sinks is None
             and self.cache_dtype == dtype
             and kv_sharing_target_layer_name is None
         )
@@ -177,8 +174,9 @@ class Impl(AttentionImpl[Metadata]):
         causal = step.causal and not self.encodes
         try:
             flash_attn_varlen_func(
-                q, k, v, starts, starts, longest, longest, causal=causal, out=out, **self.attention
-            )
+                q, k, v, starts, starts, longest, longest, causal=causal, out=out, sinks=self.sinks,
+                **self.attention,
+            )  # fmt: skip
         except UnsupportedError:
             if self.encodes:
                 raise

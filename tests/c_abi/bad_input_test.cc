@@ -98,6 +98,8 @@ const BadCase kCases[] = {
     {[](auto& p) { p.bias.data = g_host_memory; }, FMHA_INVALID_ARGUMENT, "bias.data"},
     {[](auto& p) { p.bias = {p.o.data, 0, 0, 0}; }, FMHA_INVALID_ARGUMENT, "o is written but overlaps bias"},
     {[](auto& p) { p.alibi_slopes = host<float>(); }, FMHA_INVALID_ARGUMENT, "alibi_slopes"},
+    {[](auto& p) { p.sinks = host<float>(); }, FMHA_INVALID_ARGUMENT, "sinks"},
+    {[](auto& p) { p.sinks = p.lse.data; }, FMHA_INVALID_ARGUMENT, "lse is written but overlaps sinks"},
     {[](auto& p) { set_varlen(p), p.cu_seqlens_k = nullptr; }, FMHA_INVALID_ARGUMENT, "cu_seqlens_k = NULL"},
     {[](auto& p) { set_varlen(p), p.total_q = 0; }, FMHA_INVALID_ARGUMENT, "total_q = 0"},
     {[](auto& p) { set_varlen(p), p.cu_seqlens_q = host<int32_t>(); }, FMHA_INVALID_ARGUMENT, "cu_seqlens_q"},

@@ -129,7 +129,7 @@ TEST_CASE("meaning") {
 // A backward call ignores the fields that only the forward call uses.
 TEST_CASE("forward call") {
   CHECK_GOOD(Good::plain(), f.kernel = -1, f.flags = ~uint64_t{0}, f.workspace = at(1, 3),
-             f.workspace_bytes = -1, f.randval = {at<uint8_t>(7), -1, -1, -1});
+             f.workspace_bytes = -1, f.randval = {at<uint8_t>(7), -1, -1, -1}, f.sinks = at<float>(1, 3));
   // An older header's struct is good for it too.
   Good g;
   g.f.struct_size = 440;
@@ -260,7 +260,7 @@ TEST_CASE("struct") {
   const auto bad = FMHA_INVALID_ARGUMENT;
   CHECK_BAD(Good::plain(), p.struct_size = 8, FMHA_ABI_MISMATCH, "params->struct_size = 8: expected 216");
   CHECK_GOOD(Good::plain(), p.struct_size = 184);  // without dbias
-  CHECK_BAD(Good::plain(), f.struct_size = 8, FMHA_ABI_MISMATCH, "fwd->struct_size = 8: expected 448");
+  CHECK_BAD(Good::plain(), f.struct_size = 8, FMHA_ABI_MISMATCH, "fwd->struct_size = 8: expected 456");
   CHECK_BAD(Good::plain(), p.fwd = nullptr, bad, "fwd = NULL: expected a struct");
   CHECK_BAD(Good::plain(), p.reserved = 1, bad, "reserved = 1: expected 0");
   CHECK_BAD(Good::plain(), f.reserved = 1, bad, "fwd->reserved = 1: expected 0");

@@ -186,6 +186,22 @@ TEST_CASE("alibi") {
   CHECK_BAD(with_alibi(), p.bias = with_bias().bias, FMHA_UNSUPPORTED, "bias and alibi_slopes are both set");
 }
 
+TEST_CASE("sinks") {
+  const auto with_sinks = [] {
+    fmha_fwd_params p = good();
+    p.sinks = at<float>(6);
+    return p;
+  };
+  CHECK_GOOD(with_sinks());
+  CHECK_GOOD(with_sinks(), p.softcap = 30.0F);
+  CHECK_GOOD(with_sinks(), p.seqlen_k = 0, p.k.data = p.v.data = nullptr);
+  CHECK_BAD(with_sinks(), p.sinks = at<float>(6, 2), FMHA_INVALID_ARGUMENT,
+            "sinks = 0x60000000002: expected an address aligned to 4 bytes");
+  CHECK_BAD(with_sinks(), p.lse.data = at<float>(6, 12), FMHA_INVALID_ARGUMENT,
+            "lse is written but overlaps sinks");
+  CHECK_GOOD(with_sinks(), p.lse.data = at<float>(6, 16));
+}
+
 TEST_CASE("softcap") {
   Checked problem;
   fmha_fwd_params p = good();

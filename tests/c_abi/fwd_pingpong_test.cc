@@ -62,6 +62,17 @@ TEST_CASE("plain") {
   CHECK(runs(plan, "bf16_d128_pad_pingpong", sizeof(PingpongParams)));
 }
 
+TEST_CASE("sinks") {
+  fmha_fwd_params p = forward();
+  p.sinks = at<float>(6);
+  fmha::Plan plan;
+  CHECK_OK(plan_of(p, plan));
+  CHECK(runs(plan, "bf16_d128_pad_pingpong", sizeof(PingpongParams)));
+  CHECK(args<PingpongParams>(plan).sinks == at(6));
+  p.p_drop = 0.5F;
+  CHECK_STATUS(plan_of(p, plan), FMHA_UNSUPPORTED, "dropout, sinks");
+}
+
 TEST_CASE("alibi") {
   fmha_fwd_params p = forward();
   p.alibi_slopes = at<float>(6);

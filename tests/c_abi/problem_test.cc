@@ -257,6 +257,8 @@ TEST_CASE("struct size") {
   }
   // The third header's ended after workspace_bytes.
   CHECK_GOOD(p.struct_size = 440, std::memset(reinterpret_cast<char*>(&p) + 440, 0xff, sizeof p - 440));
+  // The fourth header's ended after flags.
+  CHECK_GOOD(p.struct_size = 448, std::memset(reinterpret_cast<char*>(&p) + 448, 0xff, sizeof p - 448));
   CHECK_BAD(p.flags = 3, FMHA_INVALID_ARGUMENT, "flags = 0x3: expected 0 or FMHA_NO_MEMORY_CHECK (0x1)");
   CHECK_GOOD(p.flags = FMHA_NO_MEMORY_CHECK);
   CHECK_BAD(p.reserved = 7, FMHA_INVALID_ARGUMENT, "reserved = 7: expected 0");

@@ -102,7 +102,7 @@ def test_every_field_reaches_the_c_struct() -> None:
         alibi_stride_batch=71, cu_seqlens_q=80, cu_seqlens_k=81, seqused_q=82, seqused_k=83, total_q=84,
         total_k=85, p_drop=0.25, kernel=86, philox_seed=2**64 - 1, philox_offset=88, philox_seed_offset=89,
         randval=RandVal(90, 91, 92, 93), q_descale=2.5, k_descale=3.5, v_descale=4.5,
-        workspace=94, workspace_bytes=95, flags=96,
+        workspace=94, workspace_bytes=95, flags=96, sinks=97,
     )  # fmt: skip
     ffi, lib = library.load()
     c = to_c(params)

@@ -54,7 +54,7 @@ def test_by_hand() -> None:
 
 
 def _row(
-    case: Case, q: Any, k: Any, keys: list[int], add: dict[int, float], scale: float
+    case: Case, q: Any, k: Any, keys: list[int], add: dict[int, float], scale: float, sink: float
 ) -> tuple[Any, float]:
     """Weights of one query's keys, rows of `k`, and the LSE, by Python's own numbers."""
     scores = {}
@@ -65,8 +65,8 @@ def _row(
         scores[j] = score + add.get(j, 0.0)
     scores = {j: s for j, s in scores.items() if s > -math.inf}
     if not scores:
-        return {}, -math.inf
-    total = math.fsum(math.exp(s) for s in scores.values())
+        return {}, sink
+    total = math.fsum(math.exp(s) for s in (*scores.values(), sink))
     return {j: math.exp(s) / total for j, s in scores.items()}, math.log(total)
 
 
@@ -94,6 +94,10 @@ BASE = Case(batch=2, seqlen_q=9, seqlen_k=7, nhead_k=2, ratio=2, hdim=8, hdim_v=
         {"varlen": Varlen((4, 0, 9), (7, 3, 0), (1, 2, 0), None), "batch": 3, "window": (3, 1)},
         {"varlen": Varlen((4, 9), (5, 7)), "alibi": 2, "dropout": Dropout(0.3)},
         {"varlen": Varlen((4, 9), (5, 7), None, (2, 1)), "bias": Bias(), "causal": True},
+        {"sinks": True},
+        {"sinks": True, "causal": True, "softcap": 0.7, "seqlen_k": 4},
+        {"sinks": True, "bias": Bias(infinities=True), "dropout": Dropout(0.3)},
+        {"sinks": True, "varlen": Varlen((4, 0, 9), (0, 3, 7), (1, 2, 0), None), "batch": 3, "seed": 8},
     ],
     ids=str,
 )
@@ -104,6 +108,7 @@ def test_definition(change: dict[str, Any]) -> None:
     want = expected(case, [q, k, v])
     scale = case.hdim**-0.5 * case.descale[0] * case.descale[1]
     bias, slopes = case.bias_data() if case.bias else None, case.slopes() if case.alibi else None
+    sinks = case.sink_data() if case.sinks else np.full(case.nhead_q, -np.inf)
     done = 0  # rows of earlier sequences, which the oracle's answer lacks the slots' rest of
     for b, slot, rows, keys in case.sequences():
         m, n = rows.stop - rows.start, keys.stop - keys.start
@@ -118,8 +123,9 @@ def test_definition(change: dict[str, Any]) -> None:
             if slopes is not None:
                 add = {j: -float(slopes[b if case.alibi == 2 else 0, h]) * abs(j - own) for j in seen}
             weights, lse = _row(
-                case, q[slot, rows.start + i, h], k[slot, keys, h // case.ratio], seen, add, scale
-            )
+                case, q[slot, rows.start + i, h], k[slot, keys, h // case.ratio], seen, add, scale,
+                float(sinks[h]),
+            )  # fmt: skip
             if case.dropout:
                 weights = _dropped(case.dropout, weights, case.nhead_q, b, h, i)
             o = sum(

@@ -122,6 +122,7 @@ def can_do(row: Row, case: Case) -> bool:
         and (row["pad"] or _aligned_bias(case))
         and row["softcap"] == (case.softcap > 0)
         and row["dropout"] == (case.dropout is not None)
+        and (not case.sinks or row["origin"] in ("hip", "wmma"))
     )
 
 

@@ -77,6 +77,7 @@ def cases(
     variants: tuple[str, ...] = ("none",),
     varlen: tuple[bool, ...] = (False,),
     dropout: tuple[bool, ...] = (False,),
+    sinks: tuple[bool, ...] = (False,),
     max_tiles: int = MAX_TILES,
 ) -> Case:
     """Random cases, of a bounded number of tiles."""
@@ -111,6 +112,7 @@ def cases(
         dropout=draw(_dropouts) if draw(st.sampled_from(dropout)) else None,
         descale=draw(st.sampled_from(((1.0, 1.0, 1.0), (0.5, 1.5, 3.0)))) if fp8 else (1.0, 1.0, 1.0),
         broadcast_kv=(draw(st.booleans()) and not packed, draw(st.booleans())),
+        sinks=draw(st.sampled_from(sinks)),
         **draw(_masks()),
     )
 

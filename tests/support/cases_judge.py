@@ -64,6 +64,7 @@ def _sequence(
         q, k, v, softmax_scale=case.scale, causal=case.causal, window_size=case.window,
         top_left=case.top_left, max_seqlen_k=case.seqlen_k, bias=bias, alibi_slopes=slopes,
         softcap=case.softcap, keep=kept, descale=case.descale, numerics=numerics,
+        sinks=case.sink_data() if case.sinks else None,
         keep_scale=philox.keep_scale(case.dropout.p) if case.dropout else 1.0,
     )  # fmt: skip
 
@@ -205,7 +206,7 @@ def run_or_refused(case: Case, orders: tuple[str, ...] = ()) -> str:
     placement = Placement(case)
     with pytest.raises(pyfa_rocm.UnsupportedError) as refused:
         pyfa_rocm.fmha_fwd(placement.params())
-    reasons = ("dtype", "hdim_q", "softcap", "aligned to 16 bytes")
+    reasons = ("dtype", "hdim_q", "sinks", "softcap", "aligned to 16 bytes")
     assert any(reason in str(refused.value) for reason in reasons), refused.value
     pyfa_rocm.synchronize()
     assert placement.unchanged()
@@ -284,6 +285,8 @@ def _flash_arguments(case: Case, placement: Placement) -> dict[str, Any]:
     if case.alibi:
         slopes = placement.slopes.array[0, :, 0]
         arguments["alibi_slopes"] = slopes if case.alibi == 2 else slopes[0]
+    if case.sinks:
+        arguments["sinks"] = placement.sinks.array[0, 0, 0]
     if case.dropout is not None:
         arguments["dropout_p"] = case.dropout.p
         seed = (case.dropout.seed, case.dropout.offset)

@@ -141,6 +141,8 @@ class Placement:
             )
         if case.alibi:
             self.tensors["slopes"] = _row(case.slopes(), Layout(gaps=(0, 0, 0, 3)))
+        if case.sinks:
+            self.tensors["sinks"] = _row(case.sink_data())
         if varlen is not None:
             self.tensors["cu_q"], self.tensors["cu_k"] = (
                 _row(np.array(x, np.int32)) for x in (varlen.cu_q, varlen.cu_k)
@@ -195,6 +197,8 @@ class Placement:
             softmax_scale=case.hdim**-0.5 if case.scale is None else case.scale, q=q, k=k, v=v, o=o,
             lse=self._lse(), kernel=case.kernel, softcap=case.softcap, **case.mask_fields(),
         )  # fmt: skip
+        if case.sinks:
+            fields["sinks"] = self.tensors["sinks"].array.data
         if case.o_dtype:
             fields["o_dtype"] = case.o_dtype
         if case.descale != (1.0, 1.0, 1.0):

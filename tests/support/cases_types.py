@@ -108,8 +108,8 @@ class Case:
 
     With `varlen`, batch is its number of sequences, and seqlen_q and seqlen_k are the upper bounds given.
     hdim_v 0 is hdim; o_dtype "" is dtype; alibi is the number of dimensions of the slopes, all of them
-    `slope` if that is not 0; broadcast_kv says whether batches, and heads, share one K and V by strides of 0.
-    top_left aligns ALiBi too, mask or none.
+    `slope` if that is not 0; sinks says whether heads have them; broadcast_kv says whether batches, and
+    heads, share one K and V by strides of 0. top_left aligns ALiBi too, mask or none.
     """
 
     batch: int
@@ -137,6 +137,7 @@ class Case:
     descale: tuple[float, float, float] = (1.0, 1.0, 1.0)
     broadcast_kv: tuple[bool, bool] = (False, False)
     kernel: int = 0
+    sinks: bool = False
 
     @property
     def nhead_q(self) -> int:
@@ -235,6 +236,12 @@ class Case:
             return np.full(self.slopes_shape, self.slope, np.float32)
         rng = np.random.default_rng((self.seed, 2))
         return np.exp2(-rng.uniform(0, 8, self.slopes_shape)).astype(np.float32)
+
+    def sink_data(self) -> Array:
+        """Sinks (nhead_q): most are like scores, and some far above them, far below, or none."""
+        rng = np.random.default_rng((self.seed, 3))
+        kinds = rng.choice([0.0, 60.0, -300.0, -np.inf], self.nhead_q, p=(0.55, 0.15, 0.15, 0.15))
+        return (kinds + 3 * rng.standard_normal(self.nhead_q)).astype(np.float32)
 
     def mask_fields(self) -> dict[str, Any]:
         """Mask and window as the raw layer takes them."""

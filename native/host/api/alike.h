@@ -28,7 +28,7 @@ struct Places<fmha_fwd_params> {
       offsetof(P, o.data),       offsetof(P, lse.data),     offsetof(P, bias.data),
       offsetof(P, alibi_slopes), offsetof(P, cu_seqlens_q), offsetof(P, cu_seqlens_k),
       offsetof(P, seqused_q),    offsetof(P, seqused_k),    offsetof(P, philox_seed_offset),
-      offsetof(P, randval.data), offsetof(P, workspace)};
+      offsetof(P, randval.data), offsetof(P, workspace),    offsetof(P, sinks)};
   static constexpr size_t kIdle[] = {offsetof(P, philox_seed), offsetof(P, philox_offset),
                                      offsetof(P, workspace_bytes)};
   // A kernel of AITER's is chosen by whether both arrays of lengths are one.

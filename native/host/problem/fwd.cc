@@ -14,12 +14,12 @@ namespace fmha {
 namespace {
 
 // The first header's struct ended after lse. The second header's ended with four bytes of padding, in which
-// its callers may have anything. The third's ended after workspace_bytes.
+// its callers may have anything. The third's ended after workspace_bytes, the fourth's after flags.
 constexpr StructVersion kParamsVersions[] = {
-    {240, 240}, {424, 420}, {440, 440}, {sizeof(fmha_fwd_params), sizeof(fmha_fwd_params)}};
+    {240, 240}, {424, 420}, {440, 440}, {448, 448}, {sizeof(fmha_fwd_params), sizeof(fmha_fwd_params)}};
 static_assert(offsetof(fmha_fwd_params, lse) + sizeof(fmha_lse) == 240 &&
               offsetof(fmha_fwd_params, reserved) == 420);
-static_assert(offsetof(fmha_fwd_params, flags) == 440);
+static_assert(offsetof(fmha_fwd_params, flags) == 440 && offsetof(fmha_fwd_params, sinks) == 448);
 
 void check_dims(const fmha_fwd_params& p) {
   check_least("batch", p.batch, 0);
@@ -42,6 +42,10 @@ void check_varlen_of_cache(const fmha_fwd_params& p) {
   }
   if (p.seqused_q != nullptr) raise_set("seqused_q", p.seqused_q, ": the keys are in a cache");
   if (p.cu_seqlens_q != nullptr) check_least("total_q", p.total_q, p.batch > 0 && p.seqlen_q > 0 ? 1 : 0);
+}
+
+void check_sinks_of_cache(const fmha_fwd_params& p) {
+  if (p.sinks != nullptr) raise_set("sinks", p.sinks, ": a call over a cache has sinks of its own");
 }
 
 // Checks that lengths are given once, and for both sides.
@@ -135,6 +139,7 @@ Types fill(const fmha_fwd_params& p, Pass pass, FwdProblem& problem) {
   problem.o_dtype = o_type.dtype;
   check_dims(p);
   check_varlen(p, pass);
+  if (pass == Pass::kDecode) check_sinks_of_cache(p);
   set_sizes(p, problem);
   set_scores(p, problem);
   set_dropout(p, pass, problem);

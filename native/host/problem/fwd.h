@@ -50,12 +50,14 @@ struct FwdProblem {
   View lse, bias, randval;  // touched only if they are wanted
   const float* alibi_slopes;
   int64_t alibi_stride_batch;
+  const float* sinks;  // forward: a logit for each query head that has no value; nullptr: none
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;
   const int32_t* seqused_q;
   const int32_t* seqused_k;
   bool has_bias;  // these say what was asked for, even if nothing of it will be read
   bool has_alibi;
+  bool has_sinks;
   Extents extents;  // all that the call touches, its workspace aside
   Workspace workspace;
   // Tells whether the call may use one: it has one, or it is only asked what it would take. Without one,
@@ -65,8 +67,8 @@ struct FwdProblem {
 
 // Tells whether it asks for no more than a mask and an LSE.
 inline bool is_plain(const FwdProblem& p) {
-  return !p.has_bias && !p.has_alibi && p.softcap == 0.0F && !p.dropout.is_on() && !p.randval.touched &&
-         p.qk_descale == 1.0F && p.v_descale == 1.0F;
+  return !p.has_bias && !p.has_alibi && !p.has_sinks && p.softcap == 0.0F && !p.dropout.is_on() &&
+         !p.randval.touched && p.qk_descale == 1.0F && p.v_descale == 1.0F;
 }
 
 // Fails with INVALID_ARGUMENT or ABI_MISMATCH. It does not look whether tensors overlap.

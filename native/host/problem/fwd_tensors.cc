@@ -120,6 +120,9 @@ void set_alibi(const Builder& b) {
 void set_arrays(const Builder& b) {
   const fmha_fwd_params& p = b.p;
   FwdProblem& problem = b.problem;
+  const bool counts_sinks = b.pass == Pass::kForward;  // the backward pass has an LSE that counts them
+  problem.has_sinks = counts_sinks && p.sinks != nullptr;
+  problem.sinks = counts_sinks ? array(b, "fwd->sinks", p.sinks, p.nhead_q) : nullptr;
   problem.cu_seqlens_q = problem.cu_seqlens_k = problem.seqused_q = problem.seqused_k = nullptr;
   problem.seqused_k = array(b, "fwd->seqused_k", p.seqused_k, p.batch);
   if (problem.group) {
@@ -171,6 +174,7 @@ void rebind_fwd_of(const fmha_fwd_params& p, FwdProblem& problem, Rebinder& r) {
   r.view(problem.bias, p.bias.data);
   r.array(problem.alibi_slopes, p.alibi_slopes);
   r.view(problem.randval, p.randval.data);
+  r.array(problem.sinks, p.sinks);
   r.array(problem.seqused_k, p.seqused_k);
   r.array(problem.cu_seqlens_q, p.cu_seqlens_q);
   r.array(problem.cu_seqlens_k, p.cu_seqlens_k);

@@ -188,6 +188,7 @@ void ask_fwd_origins(const FwdProblem& problem, FwdOffers& offers) {
     offer.possible = fwd_within_limits(origin, problem, why);
     offer.needs_mask = fwd_needs_mask(origin, problem);
     offer.whole_bias = problem.has_bias && fwd_bias_is_whole(origin, problem);
+    offer.takes_sinks = fwd_takes_sinks(origin);
     possible += offer.possible ? 1 : 0;
   }
   if (possible == 0) why.raise();

@@ -20,6 +20,7 @@ struct FwdOffers {
     bool possible;    // within the origin's limits
     bool needs_mask;  // takes a kernel that was compiled with a mask
     bool whole_bias;  // unpadded kernels can load the bias
+    bool takes_sinks;
   };
 
   const Offer& of(Origin origin) const { return offers[static_cast<size_t>(origin)]; }

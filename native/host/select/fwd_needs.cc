@@ -53,6 +53,8 @@ void add_terms(ItemList& terms, Need need, const Kernel& k) {
       return terms.add(k.fwd.softcap ? "softcap above 0" : "softcap = 0");
     case Need::kDropout:
       return terms.add(k.fwd.dropout ? "p_drop above 0" : "p_drop = 0");
+    case Need::kSinks:
+      return terms.add("no sinks");
     case Need::kLimits:
       return;  // whose reason is told instead, unless it is one of the needs above
   }
@@ -67,6 +69,7 @@ void add_wishes(ItemList& wishes, const FwdProblem& p, bool needs_mask) {
   if (bias_of(p) != Bias::kNone) wishes.add(bias_words(bias_of(p)));
   if (p.softcap != 0.0F) wishes.add("softcap");
   if (p.dropout.is_on()) wishes.add("dropout");
+  if (p.has_sinks) wishes.add("sinks");
   if (!p.group) wishes.add_format("seqlen_k = %" PRId64, p.seqlen_k);
 }
 
@@ -128,7 +131,8 @@ uint32_t unmet_needs(const Kernel& k, const FwdProblem& p, const FwdOffers& offe
          bit_if(row.group != p.group, Need::kGroup) | bit_if(offer.needs_mask && !row.mask, Need::kMask) |
          bit_if(!fits_lengths(row, p, offer), Need::kLength) | bit_if(row.bias != bias_of(p), Need::kBias) |
          bit_if(row.softcap != (p.softcap != 0.0F), Need::kSoftcap) |
-         bit_if(row.dropout != p.dropout.is_on(), Need::kDropout) | bit_if(!offer.possible, Need::kLimits);
+         bit_if(row.dropout != p.dropout.is_on(), Need::kDropout) |
+         bit_if(!fits_sinks(p, offer), Need::kSinks) | bit_if(!offer.possible, Need::kLimits);
 }
 
 void raise_fwd_unsupported(const FwdProblem& p, const FwdOffers& offers, Arch arch) {

@@ -10,7 +10,18 @@
 namespace fmha {
 
 // A message tells them in this order.
-enum class Need : uint8_t { kODType, kHeadDims, kGroup, kMask, kLength, kBias, kSoftcap, kDropout, kLimits };
+enum class Need : uint8_t {
+  kODType,
+  kHeadDims,
+  kGroup,
+  kMask,
+  kLength,
+  kBias,
+  kSoftcap,
+  kDropout,
+  kSinks,
+  kLimits
+};
 inline constexpr int kNeedCount = static_cast<int>(Need::kLimits) + 1;
 
 inline Bias bias_of(const FwdProblem& p) {
@@ -38,12 +49,16 @@ inline bool fits_mask(const FwdRow& row, const FwdOffers::Offer& offer) {
   return (row.mask || !offer.needs_mask) && (!row.causal || offer.needs_mask);
 }
 
+inline bool fits_sinks(const FwdProblem& p, const FwdOffers::Offer& offer) {
+  return !p.has_sinks || offer.takes_sinks;
+}
+
 // Tells whether a kernel meets the needs that a key does not settle (see FwdFamily): the way of every call. A
 // masked kernel does an unmasked problem too, with both sides of its window unlimited.
 inline bool meets_unkeyed_needs(const Kernel& k, const FwdProblem& p, const FwdOffers& offers) {
   const FwdOffers::Offer& offer = offers.of(k.origin);
   return holds_dims(k.fwd, p) && k.fwd.o_dtype == p.o_dtype && fits_mask(k.fwd, offer) &&
-         fits_lengths(k.fwd, p, offer) && offer.possible;
+         fits_lengths(k.fwd, p, offer) && fits_sinks(p, offer) && offer.possible;
 }
 
 // The needs of a problem that a kernel of its dtype does not meet; 0: it can do the problem.

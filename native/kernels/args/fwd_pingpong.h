@@ -59,6 +59,7 @@ struct PingpongParams {
   int32_t top_left;  // row i is at column i; else at column i + seqlen_k - seqlen_q
   float scale;       // softmax_scale * log2(e): above 0
   PingpongParts parts;
+  const float* sinks;  // for each query head a score without a value, natural; nullptr: none
 };
 
 // The score of a product s of q and k is outer * (1 - 2 / (2^(inner * s) + 1)), in units of log2. If |s| is

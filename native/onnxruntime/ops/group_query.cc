@@ -10,7 +10,7 @@
 // | several tokens after others    | total_sequence_length, seqlens_k | fmha_decode  |
 //
 // Prompts of a batch are padded at their ends: a query before the padding sees no key of it. A prompt is
-// fmha_decode too with sinks, and where fmha_fwd has no kernel.
+// fmha_decode too where fmha_fwd has no kernel.
 #include <algorithm>
 #include <optional>
 
@@ -185,9 +185,11 @@ void GroupQuery::find_kernels(const Node& node) {
   decoding.fwd = &attention;
   decoding.cache = &kept;
   decoding.flags = FMHA_NO_MEMORY_CHECK;
-  decoding.sinks = sinks_.given() ? static_cast<const float*>(no_memory(0)) : nullptr;
+  const auto* const sinks = sinks_.given() ? static_cast<const float*>(no_memory(0)) : nullptr;
+  decoding.sinks = sinks;
   fmha::decode_supported(std::nothrow, decoding).value();
-  prompt_decodes_ = sinks_.given() || !fmha::fwd_supported(attention);
+  attention.sinks = sinks;
+  prompt_decodes_ = !fmha::fwd_supported(attention);
   fmha::kv_append_params storing = append(lengths, kept);
   storing.flags = FMHA_NO_MEMORY_CHECK;
   storing.k = storing.v = fmha::tensor::bshd(no_memory(0), seqlen, nhead_k_, hdim_);
@@ -310,7 +312,9 @@ void GroupQuery::attend(const Call& call, const Lengths& lengths, const Tensors&
   fmha::fwd_params attention = params(lengths);
   attention.q = tensors.q;
   attention.o = o;
+  const Scratch sinks = sinks_.on_device(call);
   if (lengths.prompt && !prompt_decodes_) {
+    attention.sinks = static_cast<const float*>(sinks.data());
     attention.k = heads_first(cache.k.data, nhead_k_, lengths.capacity, hdim_);
     attention.v = heads_first(cache.v.data, nhead_k_, lengths.capacity, hdim_);
     return forward(call, attention);
@@ -322,7 +326,6 @@ void GroupQuery::attend(const Call& call, const Lengths& lengths, const Tensors&
     attention.seqused_k = tensors.seqlens_k;
     decoding.seqlen_new = 1;  // seqlens_k is one less
   }
-  const Scratch sinks = sinks_.on_device(call);
   decoding.sinks = static_cast<const float*>(sinks.data());
   decode(call, decoding);
 }

@@ -90,6 +90,8 @@ def arguments(case: Case) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays["bias"] = case.bias_data()
     if case.alibi:
         arrays["alibi_slopes"] = case.slopes() if case.alibi == 2 else case.slopes()[0]
+    if case.sinks:
+        arrays["sinks"] = case.sink_data()
     if case.dropout is not None:
         seed = (case.dropout.seed, case.dropout.offset)
         options["dropout_p"] = case.dropout.p

@@ -56,7 +56,7 @@ def attend(case: Case, **options: Any) -> tuple[list[jax.Array], Any]:
 
 @settings(max_examples=60)
 @given(
-    cases(dtypes=tuple(DTYPES), variants=FEATURES, dropout=(False, True), max_tiles=8),
+    cases(dtypes=tuple(DTYPES), variants=FEATURES, dropout=(False, True), sinks=(False, True), max_tiles=8),
     st.booleans(),
 )
 def test_random(case: Case, compiled: bool) -> None:
@@ -64,7 +64,10 @@ def test_random(case: Case, compiled: bool) -> None:
 
 
 @settings(max_examples=50)
-@given(cases(varlen=(True,), variants=FEATURES, dropout=(False, True), max_tiles=8), st.booleans())
+@given(
+    cases(varlen=(True,), variants=FEATURES, dropout=(False, True), sinks=(False, True), max_tiles=8),
+    st.booleans(),
+)
 def test_random_varlen(case: Case, compiled: bool) -> None:
     jax_cases.run(case, compiled)
 

@@ -58,7 +58,8 @@ class Mapped:
             elif name == "alibi_slopes":
                 arrays[name] = np.exp2(-rng.uniform(0, 8, full)).astype(np.float32)
             else:
-                arrays[name] = rng.standard_normal(full, np.float32).astype(DTYPES[DTYPE])
+                dtype = np.float32 if name == "sinks" else DTYPES[DTYPE]
+                arrays[name] = rng.standard_normal(full, np.float32).astype(dtype)
         return arrays
 
     def element(self, name: str, array: Array, index: tuple[int, ...]) -> Array:
@@ -81,13 +82,15 @@ def mapped(draw: st.DrawFn) -> Mapped:
         "k": (batch, keys, nhead_k, 64),
         "v": (batch, keys, nhead_k, 64),
     }
-    feature = draw(st.sampled_from(("none", "none", "bias", "alibi", "dropout")))
+    feature = draw(st.sampled_from(("none", "none", "bias", "alibi", "sinks", "dropout")))
     options: dict[str, Any] = {"causal": draw(st.booleans())}
     if feature == "bias":
         one = st.booleans()
         shapes["bias"] = (*(n if draw(one) else 1 for n in (batch, nhead, rows)), keys)
     elif feature == "alibi":
         shapes["alibi_slopes"] = (batch, nhead) if draw(st.booleans()) else (nhead,)
+    elif feature == "sinks":
+        shapes["sinks"] = (nhead,)
     elif feature == "dropout":
         shapes["philox"] = (4,)
         options["dropout_p"] = 0.25
@@ -128,7 +131,7 @@ def has_kernel(problem: Mapped) -> bool:
     case = Case(
         batch, rows, keys, nhead_k, nhead // nhead_k, hdim, DTYPE, causal=problem.options["causal"],
         bias=Bias() if "bias" in problem.shapes else None, alibi=1 if "alibi_slopes" in problem.shapes else 0,
-        dropout=Dropout(0.25) if "philox" in problem.shapes else None,
+        dropout=Dropout(0.25) if "philox" in problem.shapes else None, sinks="sinks" in problem.shapes,
     )  # fmt: skip
     return bool(candidates(case))
 

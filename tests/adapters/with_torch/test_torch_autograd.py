@@ -327,6 +327,25 @@ def test_nothing_to_do() -> None:
     assert all(not x.any() for x in torch.autograd.grad(out.sum(), (q, k, v)))
 
 
+def test_sinks() -> None:
+    """q, k and v, and the log-sum-exp, have the gradients of a key without a value beside the others."""
+    q, k, v = inputs = qkv((1, 40, 2, 64), nhead_k=1, seqlen_k=50)
+    sinks = torch.tensor([0.5, 3.0])
+
+    def as_plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scores = torch.einsum("bihd,bjd->bhij", q, k[:, :, 0]) * 64**-0.5
+        scores = torch.cat([scores, sinks.to(scores)[:, None, None].expand(1, 2, 40, 1)], -1)
+        return torch.einsum("bhij,bjd->bihd", scores.softmax(-1)[..., :-1], v[:, :, 0]), scores.logsumexp(-1)
+
+    out, lse = flash_attn_func(q, k, v, sinks=sinks, return_lse=True)
+    dout, dlse = like(out), like(lse)
+    got = torch.autograd.grad((out, lse), inputs, (dout, dlse))
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    want = torch.autograd.grad(as_plain(*exact), exact, (dout.double(), dlse.double()))
+    for x, y in zip(got, want, strict=True):
+        assert (x.double() - y).abs().max() <= 2**-8 * y.abs().max()
+
+
 def test_refused_at_the_forward_call() -> None:
     """A feature without a backward kernel is refused by name, with advice; not with gradients off."""
     q, k, v = qkv()

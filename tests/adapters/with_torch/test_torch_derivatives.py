@@ -92,6 +92,12 @@ def test_no_gradients_of_slopes(transform: Callable[[Any], Any]) -> None:
         transform(lambda x: p.flash_attn_func(X, X, X, alibi_slopes=x.float().sum((0, 1, 3))))
 
 
+@pytest.mark.parametrize("transform", REVERSE.values(), ids=REVERSE)
+def test_no_gradients_of_sinks(transform: Callable[[Any], Any]) -> None:
+    with pytest.raises(UnsupportedError, match=r"sinks: got a tensor with requires_grad=True"):
+        transform(lambda x: p.flash_attn_func(X, X, X, sinks=x.float().sum((0, 1, 3))))
+
+
 def test_the_operator_itself_refuses() -> None:
     for transform in TRANSFORMS.values():
         with pytest.raises(UnsupportedError, match="q: got a tensor with"):

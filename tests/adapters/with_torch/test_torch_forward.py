@@ -30,6 +30,7 @@ FEATURES = {
     "softcap": {"softcap": 5.0, "dtype": "float16"},
     "bias": {"bias": Bias((False, True, True), infinities=True), "dtype": "float16"},
     "alibi": {"alibi": 2},
+    "sinks": {"sinks": True, "causal": True},
     "dropout": {"dropout": Dropout(0.3, 2**63 + 9, 2**64 - 1), "hdim": 64},
     "dropout_on_device": {"dropout": Dropout(0.3, 2**63 + 9, 5, on_device=True), "hdim": 64},
     "scale": {"scale": 0.3},
@@ -42,6 +43,7 @@ DRAWN = {
     "variants": ("none", "bias", "alibi", "softcap"),
     "varlen": (False, True),
     "dropout": (False, True),
+    "sinks": (False, True),
     "max_tiles": 8,
 }
 

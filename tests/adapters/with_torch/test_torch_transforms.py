@@ -120,6 +120,17 @@ def test_vmap_of_slopes() -> None:
     check(attend, (0, 0, 0, None), q, k, v, slopes[0], launches=1)
 
 
+def test_vmap_of_sinks() -> None:
+    q, k, v = (draw(3, 1, 20, 4, 128, seed=i, dtype=torch.bfloat16) for i in range(3))
+    sinks = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor) -> torch.Tensor:
+        return p.flash_attn_func(q, k, v, causal=True, sinks=sinks)
+
+    check(attend, (0, 0, 0, 0), q, k, v, sinks, launches=3)
+    check(attend, (0, 0, 0, None), q, k, v, sinks[0], launches=1)
+
+
 def test_vmap_of_packed_sequences() -> None:
     q, k, v = (draw(16, 3, 2, 64, seed=i) for i in range(3))
     starts = torch.stack([AT, AT, torch.tensor([0, 9, 16], dtype=torch.int32)], 1)

@@ -144,6 +144,8 @@ class TorchCase:
         if case.alibi:
             slopes = self.held["slopes"].tensor[0, :, 0]
             named["alibi_slopes"] = slopes if case.alibi == 2 else slopes[0]
+        if case.sinks:
+            named["sinks"] = self.held["sinks"].tensor[0, 0, 0]
         if (dropout := case.dropout) is not None:
             named["dropout_p"] = dropout.p
             values = (dropout.seed, dropout.offset)

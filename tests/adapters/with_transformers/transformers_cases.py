@@ -74,6 +74,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+# The seeds of weights whose greedy tokens lead by more than logits of bfloat16 may be off: by 0.2 in gpt-oss.
+SEEDS = {"GptOssForCausalLM": 25}
+
+
 class Checked:
     """The implementation under test, each call of it compared with the reference."""
 
@@ -151,7 +155,7 @@ class Models:
     """A model in float64, and in a small type by two implementations, all of the same weights."""
 
     def __init__(self, kind: str, dtype: torch.dtype, implementation: str = "checked") -> None:
-        torch.manual_seed(3)
+        torch.manual_seed(SEEDS.get(kind, 3))
         cls = getattr(transformers, kind)
         config = cls.config_class(**COMMON | SETTINGS[kind])
         model = cls(config)

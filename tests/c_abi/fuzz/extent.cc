@@ -142,6 +142,9 @@ bool lies_in_memory(const Case& c, const Device& device) {
       !Span().step(p.batch, p.alibi_stride_batch).inside(device, p.alibi_slopes, p.nhead_q, 4)) {
     return false;
   }
+  if (p.sinks != nullptr && !device.holds(p.sinks, static_cast<uint64_t>(p.nhead_q) * sizeof(float))) {
+    return false;
+  }
   return p.philox_seed_offset == nullptr || p.p_drop == 0 || device.holds(p.philox_seed_offset, 16);
 }
 

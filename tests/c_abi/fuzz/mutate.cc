@@ -56,6 +56,7 @@ struct Forward {
       INT32(reserved),
       POINTER(workspace),
       INT64(workspace_bytes),
+      POINTER(sinks),
   };
 };
 

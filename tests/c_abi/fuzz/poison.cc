@@ -67,6 +67,11 @@ class Painter {
     }
   }
 
+  void sinks() const {
+    const fmha_fwd_params& p = c_.params;
+    device_.restore(const_cast<float*>(p.sinks), static_cast<size_t>(p.nhead_q) * sizeof *p.sinks);
+  }
+
  private:
   void row(const void* data, int64_t element, int64_t count) const {
     const int64_t size = element_bytes(c_.params.dtype);
@@ -94,6 +99,7 @@ void poison(const Case& c, Device& device) {
   const Painter painter(c, device);
   painter.fill(kRead);
   restore_inputs(painter, c.params);
+  if (c.params.sinks != nullptr) painter.sinks();
 }
 
 void poison(const BwdCase& c, Device& device) {

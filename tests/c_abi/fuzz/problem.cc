@@ -138,6 +138,7 @@ void make_features(Bytes& bytes, const Device& device, fmha_fwd_params& p) {
       break;
   }
   if (bytes.chance(4)) make_dropout(bytes, device, p);
+  if (bytes.chance(4)) p.sinks = reinterpret_cast<const float*>(device.start(kSlopes));
   if (is_fp8(p.dtype)) {
     constexpr fmha_dtype kOut[] = {FMHA_BF16, FMHA_FP16, FMHA_FP32};
     p.o_dtype = bytes.one_of(kOut);

@@ -7,7 +7,7 @@
 
 /* The last field ends where the struct does: an array of a negative size does not compile. */
 typedef char params_end_with_a_field
-    [offsetof(fmha_fwd_params, flags) + sizeof(uint64_t) == sizeof(fmha_fwd_params) ? 1 : -1];
+    [offsetof(fmha_fwd_params, sinks) + sizeof(const float*) == sizeof(fmha_fwd_params) ? 1 : -1];
 typedef char info_ends_with_a_field
     [offsetof(fmha_kernel_info, why) + sizeof(const char*) == sizeof(fmha_kernel_info) ? 1 : -1];
 typedef char

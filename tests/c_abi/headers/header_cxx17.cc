@@ -7,7 +7,7 @@
 
 static_assert(sizeof(fmha_tensor) == 32 && sizeof(fmha_lse) == 24);
 static_assert(sizeof(fmha_bias) == 32 && sizeof(fmha_randval) == 32);
-static_assert(sizeof(fmha_fwd_params) == 448 && offsetof(fmha_fwd_params, softmax_scale) == 64);
+static_assert(sizeof(fmha_fwd_params) == 456 && offsetof(fmha_fwd_params, softmax_scale) == 64);
 static_assert(offsetof(fmha_fwd_params, q) == 88 && offsetof(fmha_fwd_params, lse) == 216);
 static_assert(offsetof(fmha_fwd_params, o_dtype) == 240 && offsetof(fmha_fwd_params, bias) == 248);
 static_assert(offsetof(fmha_fwd_params, cu_seqlens_q) == 296 && offsetof(fmha_fwd_params, p_drop) == 344);

@@ -197,6 +197,7 @@ class Series {
     place_if(varlen && has_used_, p.seqused_q);
     place_if(has_seed_, p.philox_seed_offset);
     place_if(has_used_, p.workspace);
+    place_if(has_sinks_ && !decode, p.sinks);
     p.workspace_bytes = int64_t{1} << (12 + 2 * below(6));
   }
 

@@ -14,7 +14,7 @@ from cases import Bias, Case, Dropout, Layout, Varlen, bits, cases, layouts
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from plugins import hypothesis_profile
-from reference import Numerics, attention, gradients
+from reference import Expected, Gradient, Numerics, attention, gradients
 from strict import wave_order
 
 import pyfa_rocm
@@ -61,7 +61,7 @@ def nearest(case: Case) -> Case:
     pytest.skip("this build has no backward kernel for such a case on this arch")
 
 
-@pytest.mark.parametrize("feature", ["alibi", "softcap", "bias"])
+@pytest.mark.parametrize("feature", ["alibi", "softcap", "bias", "sinks"])
 def test_oracle_is_the_derivative(feature: str) -> None:
     """The oracle's gradients are the slopes of the forward oracle in a random direction."""
     rng = np.random.default_rng(11)
@@ -78,17 +78,26 @@ def test_oracle_is_the_derivative(feature: str) -> None:
     features |= {"softcap": 1.5} if feature == "softcap" else {}
     features |= {"alibi_slopes": np.full(4, 0.3)} if feature == "alibi" else {}
     arrays = [q, k, v, *([rng.standard_normal((2, 1, 5, 7))] if feature == "bias" else [])]
+    arrays += [rng.standard_normal(4)] if feature == "sinks" else []
     exact = Numerics("float32", "float32")
 
-    def loss(*inputs: np.ndarray) -> float:
-        bias = inputs[3] if len(inputs) > 3 else None
-        return float((attention(*inputs[:3], bias=bias, numerics=exact, **features).o * dout).sum())
+    def forward(*inputs: np.ndarray) -> Expected:
+        q, k, v, *last = inputs
+        named = features | ({feature: last[0]} if last else {})
+        return attention(q, k, v, numerics=exact, **named)
 
-    bias = arrays[3] if len(arrays) > 3 else None
-    want = attention(q, k, v, bias=bias, numerics=exact, **features)
+    def loss(*inputs: np.ndarray) -> float:
+        return float((forward(*inputs).o * dout).sum())
+
+    bias = arrays[3] if feature == "bias" else None
+    want = forward(*arrays)
     found = gradients(q, k, v, want.o, want.lse, dout, bias=bias, numerics=exact, **features)
     if bias is not None:
         found["dbias"] = found["dbias"].summed((1,))
+    if feature == "sinks":  # as fmha_rocm.h says: the backward pass knows them by the LSE
+        d = (dout * want.o).sum(axis=3).transpose(0, 2, 1)
+        slope = (-np.exp(arrays[3][:, None] - want.lse) * d).sum(axis=(0, 2))
+        found["dsinks"] = Gradient(slope, slope, slope)
     for i, name in enumerate(found):
         direction, h = rng.standard_normal(arrays[i].shape), 1e-5
         sides = []
@@ -268,6 +277,14 @@ def test_deterministic_over_wave_orders(
             assert np.array_equal(bits(results[0][name]), bits(got)), name
 
 
+@pytest.mark.parametrize("change", [{}, {"causal": True, "seqlen_q": 300, "seqlen_k": 200}], ids=str)
+@pytest.mark.parametrize("varlen", [None, Varlen((60, 0, 33), (130, 60, 0))], ids=["batch", "packed"])
+def test_sinks(base: Case, change: dict[str, Any], varlen: Varlen | None) -> None:
+    """The LSE counts them, and nothing else of them is read: rows without keys have gradient 0."""
+    case = replace(base, sinks=True, ratio=4, varlen=varlen, batch=base.batch if varlen is None else 3)
+    run_backward(nearest(replace(case, **change)))
+
+
 def test_infinite_log_sum_exp(base: Case) -> None:
     """Rows whose LSE is infinite have P 0, and our own kernels do not look at its sign."""
     case = replace(base, batch=1, seqlen_q=100)
@@ -317,6 +334,7 @@ def test_partial_passes(base: Case) -> None:
         variants=("none", "alibi", "softcap", "bias"),
         varlen=(False, True),
         dropout=(False, False, True),
+        sinks=(False, False, True),
         max_tiles=12,
     ),
     data=st.data(),

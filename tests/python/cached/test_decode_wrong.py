@@ -52,6 +52,7 @@ def test_refused_calls(change: dict[str, Any], error: type[Exception], said: str
 
 
 _REFUSED_ATTENTION: list[Any] = [
+    ({"sinks": 64}, InvalidArgumentError, "fwd->sinks = 0x40: expected NULL: a call over a cache has sinks"),
     ({"dtype": "float32"}, UnsupportedError, "fwd->dtype = fp32: this build has no such kernel"),
     ({"o_dtype": "float32"}, UnsupportedError, "fwd->o_dtype = fp32"),
     ({"seqlen_k": 17 * 16}, InvalidArgumentError, "fwd->seqlen_k = 272: expected at most cache->max_pages"),

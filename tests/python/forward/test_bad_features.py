@@ -22,6 +22,7 @@ from pyfa_rocm import FmhaError, FwdParams, InvalidArgumentError, UnsupportedErr
 PLAIN = Case(batch=2, seqlen_q=40, seqlen_k=50, nhead_k=2, ratio=2, hdim=64, dtype="float16")
 BIAS = replace(PLAIN, bias=Bias())
 ALIBI = replace(PLAIN, alibi=2)
+SINKS = replace(PLAIN, sinks=True)
 VARLEN = replace(PLAIN, batch=3, varlen=Varlen((40, 1, 13), (50, 20, 3), (0, 2, 1), (1, 0, 4)))
 DROPOUT = replace(PLAIN, dropout=Dropout(0.25, randval=True))
 PHILOX = replace(PLAIN, dropout=Dropout(0.25, on_device=True))
@@ -86,6 +87,10 @@ ROWS: list[Row] = [
     ("alibi stride 2**31", ALIBI, _set(alibi_stride_batch=2**31, p_drop=0.5), UNSUPPORTED, ["alibi_stride"]),
     ("alibi is lse", ALIBI, _onto("alibi_slopes", "lse"), BAD, ["lse is written but overlaps alibi_slopes"]),
     ("both biases", BIAS, lambda p: {"alibi_slopes": p.q.data}, UNSUPPORTED, ["bias and alibi_slopes"]),
+    # Sinks.
+    ("sinks odd", SINKS, _shifted("sinks", 2), BAD, ["sinks", "aligned to 4 bytes"]),
+    ("sinks host", SINKS, _set(sinks=HOST.data), BAD, ["sinks", "device memory"]),
+    ("sinks are lse", SINKS, _onto("sinks", "lse"), BAD, ["lse is written but overlaps sinks"]),
     # Softcap.
     *((f"softcap {x}", PLAIN, _set(softcap=x), BAD, ["softcap", "a finite number above 0"])
       for x in (-1.0, NAN, INFINITY)),

@@ -26,13 +26,13 @@ def both(case: Case) -> None:
 
 
 @settings(max_examples=EXAMPLES)
-@given(case=cases(variants=("bias", "alibi", "softcap")))
+@given(case=cases(variants=("bias", "alibi", "softcap"), sinks=(False, False, True)))
 def test_random(case: Case) -> None:
     run_or_refused(case)
 
 
 @settings(max_examples=EXAMPLES * 3 // 8)
-@given(case=cases(variants=("bias", "alibi", "softcap"), max_tiles=24))
+@given(case=cases(variants=("bias", "alibi", "softcap"), sinks=(False, False, True), max_tiles=24))
 def test_random_flash(case: Case) -> None:
     run_flash(case)
 

@@ -24,7 +24,7 @@ BASE = Case(
 
 
 @settings(max_examples=EXAMPLES)
-@given(case=cases(dropout=(True,)))
+@given(case=cases(dropout=(True,), sinks=(False, False, False, True)))
 def test_random(case: Case) -> None:
     run_or_refused(case)
 

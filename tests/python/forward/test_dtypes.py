@@ -53,7 +53,7 @@ def test_random_float32(case: Case) -> None:
 
 @pytest.mark.skipif(not _hdims(_FP8), reason="no fp8 kernel in this library")
 @settings(max_examples=EXAMPLES * 3 // 8)
-@given(case=cases(dtypes=(FP8,), hdims=_hdims(_FP8) or (128,), max_tiles=24))
+@given(case=cases(dtypes=(FP8,), hdims=_hdims(_FP8) or (128,), sinks=(False, True), max_tiles=24))
 def test_random_fp8(case: Case) -> None:
     run_or_refused(case)
 

@@ -27,6 +27,7 @@ def _case(row: Row, seqlen_q: int, seqlen_k: int) -> Case:
         alibi=2 if row["bias"] == "alibi" else 0, softcap=4.0 if row["softcap"] else 0.0,
         dropout=Dropout(0.3, 12345, 6, randval=True) if row["dropout"] else None,
         descale=(0.5, 1.5, 2.0) if dtype.startswith("float8") else (1.0, 1.0, 1.0),
+        sinks=row["origin"] in ("hip", "wmma"),
     )  # fmt: skip
     if row["group"]:
         half = (seqlen_q // 2 + 1, seqlen_k // 2 + 1)

@@ -22,14 +22,14 @@ BSHD, BHSD, SBHD = Layout((0, 1, 2)), Layout((0, 2, 1)), Layout((1, 0, 2))
 
 
 @settings(max_examples=EXAMPLES)
-@given(case=cases())
+@given(case=cases(sinks=(False, True)))
 def test_random_raw(case: Case) -> None:
     """fmha_fwd on any lengths, head dims, masks and layouts, whatever the order of waves."""
     run_or_refused(case, orders=("reverse", "random:1"))
 
 
 @settings(max_examples=EXAMPLES)
-@given(case=cases())
+@given(case=cases(sinks=(False, True)))
 def test_random_flash(case: Case) -> None:
     """flash_attn_func on anything it takes: its mapping of masks, shapes and strides."""
     run_flash(case)

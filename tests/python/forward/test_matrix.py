@@ -37,6 +37,7 @@ ANY: dict[str, Sequence[Any]] = {
     "layout": [(BSHD,) * 4, (BHSD,) * 4, (SBHD, GAPS, BHSD, GAPS), (GAPS, BSHD, GAPS, SBHD)],
     "lse": [True, False],
     "broadcast_kv": [(False, False), (True, False), (False, True)],
+    "sinks": [False, True],
 }
 MASKS: list[dict[str, Any]] = [
     {}, {"causal": True}, {"causal": True, "top_left": True}, {"window": (37, 20)},
@@ -67,7 +68,8 @@ def _case(values: dict[str, Any], seed: int) -> Case:
     case = Case(
         batch=2, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nhead_k=nhead_k, ratio=ratio, hdim=hdim,
         hdim_v=hdim_v, dtype=dtype, o_dtype=o_dtype, lse=values["lse"], dropout=values["dropout"],
-        layouts=values["layout"], broadcast_kv=values["broadcast_kv"], seed=seed, **values["mask"],
+        layouts=values["layout"], broadcast_kv=values["broadcast_kv"], seed=seed,
+        sinks=values["sinks"], **values["mask"],
         **values["variant"],
     )  # fmt: skip
     if dtype.startswith("float8"):
@@ -139,7 +141,7 @@ def test_kernel(row: Row) -> None:
         case = _case(values, number)
         print(f"seed {SEED}, row {number} of {len(array)}: {case}")
         if not can_do(row, case):
-            continue  # an unpadded kernel with a bias that lies badly
+            continue  # an unpadded kernel with a bias that lies badly, or one without sinks
         assert run_raw(forced(case, row["name"])) == row["name"]
 
 

@@ -127,6 +127,7 @@ def problems(draw: st.DrawFn, scores: bool = True) -> Case:
         window=draw(st.sampled_from(((-1, -1), (0, 0), (70, 3), (-1, 20), (200, -1)))),
         layouts=(*(draw(st.sampled_from(orders)) for _ in range(3)), draw(st.sampled_from(orders[:3]))),
         scale=draw(st.sampled_from((None, 0.02, 0.5))), seed=draw(st.integers(0, 2**32)),
+        sinks=draw(st.booleans()),
         **features,
     )  # fmt: skip
 
@@ -195,6 +196,8 @@ SHARED = {
     "heads_of_xcds": _shared(seqlen_q=40, ratio=8, hdim=64, hdim_v=40, dtype="float16"),
     "latent": _shared(ratio=2, hdim=192, hdim_v=128, causal=True),
     "wide": _shared(hdim=256, hdim_v=216, causal=True),
+    "sinks": _shared(seqlen_q=40, ratio=8, hdim=64, sinks=True),
+    "sinks_no_keys": _shared(seqlen_q=2600, seqlen_k=2048, hdim=64, causal=True, sinks=True, seed=1),
     "order": _shared(batch=2, nhead_k=2, layouts=(*(Layout((0, 2, 1)),) * 3, Layout((1, 0, 2))), lse=False),
 }
 

@@ -24,13 +24,13 @@ def both(case: Case) -> None:
 
 
 @settings(max_examples=EXAMPLES)
-@given(case=cases(varlen=(True,)))
+@given(case=cases(varlen=(True,), sinks=(False, True)))
 def test_random(case: Case) -> None:
     run_or_refused(case)
 
 
 @settings(max_examples=EXAMPLES * 3 // 8)
-@given(case=cases(varlen=(True,), max_tiles=24))
+@given(case=cases(varlen=(True,), sinks=(False, True), max_tiles=24))
 def test_random_flash(case: Case) -> None:
     run_flash(case)
 

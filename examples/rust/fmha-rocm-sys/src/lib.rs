@@ -121,6 +121,7 @@ pub struct fmha_fwd_params {
     pub workspace: *mut c_void,
     pub workspace_bytes: i64,
     pub flags: u64,
+    pub sinks: *const f32,
 }
 
 #[repr(C)]

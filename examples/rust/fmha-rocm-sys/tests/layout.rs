@@ -93,7 +93,8 @@ fn layouts() -> Vec<Layout> {
             reserved,
             workspace,
             workspace_bytes,
-            flags
+            flags,
+            sinks
         }),
         layout!(fmha_bwd_params {
             struct_size,

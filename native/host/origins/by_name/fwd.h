@@ -49,6 +49,19 @@ inline bool fwd_needs_mask(Origin origin, const FwdProblem& problem) {
   __builtin_unreachable();
 }
 
+// Tells whether the kernels count sinks in the softmax.
+inline bool fwd_takes_sinks(Origin origin) {
+  switch (origin) {
+    case Origin::kCk:
+    case Origin::kAiter:
+      return false;
+    case Origin::kHip:
+    case Origin::kWmma:
+      return true;
+  }
+  __builtin_unreachable();
+}
+
 // Tells whether an unpadded kernel can load the problem's bias.
 inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
   switch (origin) {

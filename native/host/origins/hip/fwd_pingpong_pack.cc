@@ -162,6 +162,7 @@ PingpongParams fwd_params(const FwdProblem& p) {
       .top_left = p.mask.top_left ? 1 : 0,
       .scale = scale_log2e(p),
       .parts = kNotShared,
+      .sinks = p.sinks,
   };
 }
 

@@ -362,7 +362,7 @@ class Pingpong
   __device__ void end() {
     if constexpr (kFewRegisters) find_lane(lane_anew());
     if constexpr (!kWhole) return end_shares();
-    auto [factor, lse] = rows.result();
+    auto [factor, lse] = rows.result(work.part > 0 ? nullptr : p.sinks, work.head);  // one part counts it
     if constexpr (kFp8) {  // one by one: their product may be no normal number
       _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] *= factor;
       factor = all.v_descale;
@@ -384,7 +384,7 @@ class Pingpong
   __device__ void end_shares() {
     const Shares<kShares, kWaves> shares(all_lds(), share, wave, lane);
     const float own = shares.join(rows);
-    const auto [factor, lse] = rows.result();
+    const auto [factor, lse] = rows.result(p.sinks, work.head);
     uint8_t* base = o_base();
     const Resource to = resource(base, rows_left(kTileM) * p.o_strides.row);
     const uint32_t row_at = (wave * kPingpongRows + lane % 32) * p.o_strides.row;

@@ -109,16 +109,24 @@ class Softmax {
     return __builtin_amdgcn_exp2f(own - reference);
   }
 
-  __device__ Result result() const {
+  // `sinks` has a score without a value for each head, which no block has; nullptr: there are none.
+  __device__ Result result(const float* sinks, int head) const {
     const Halves of_halves = halves(sum, own_lane());
-    const float all = of_halves.first + of_halves.second;
-    constexpr float kLn2 = 0.693147180559945309F;
-    if (all == 0) return {0, -__builtin_inff()};
-    const float factor = all > 0 ? 1 / all : all;  // a NaN stays one
-    if constexpr (kUp != 0) {
-      return {factor, (reference + kUp + __builtin_amdgcn_logf(all * PingpongP<T>::kDown)) * kLn2};
+    float all = of_halves.first + of_halves.second, most = reference, of_keys = 1;
+    constexpr float kLn2 = 0.693147180559945309F, kLog2e = 1.44269504088896341F;
+    if (sinks != nullptr) {
+#pragma clang fp contract(off)  // of a large sink, fma(sinks[head], kLog2e, -most) is the product's rounding
+      const float sink = sinks[head] * kLog2e;
+      most = __builtin_fmaxf(reference, sink);
+      of_keys = __builtin_amdgcn_exp2f(reference - most);
+      all = all * of_keys + __builtin_amdgcn_exp2f(sink - most);
     }
-    return {factor, (reference + __builtin_amdgcn_logf(all)) * kLn2};
+    if (all == 0) return {0, -__builtin_inff()};
+    const float factor = all > 0 ? of_keys / all : all;  // a NaN stays one
+    if constexpr (kUp != 0) {
+      return {factor, (most + kUp + __builtin_amdgcn_logf(all * PingpongP<T>::kDown)) * kLn2};
+    }
+    return {factor, (most + __builtin_amdgcn_logf(all)) * kLn2};
   }
 
  private:

@@ -388,7 +388,8 @@ class FwdWmma {
 
   __device__ void end() {
     row_sum += across(row_sum);
-    const float factor = row_sum > 0 ? 1 / row_sum : row_sum;  // a NaN stays one
+    const float of_keys = p.sinks == nullptr ? 1 : add_sink(p.sinks[work.head]);
+    const float factor = row_sum > 0 ? of_keys / row_sum : row_sum;  // a NaN stays one
     store_o(row_sum == 0 ? 0 : factor);
     if constexpr (kFeatures.dropout) {
       if (more.randval != nullptr && part == 0) store_randoms();
@@ -398,6 +399,16 @@ class FwdWmma {
       p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] =
           row_sum == 0 ? -__builtin_inff() : (row_max + __builtin_amdgcn_logf(row_sum)) * kLn2;
     }
+  }
+
+  // A score without a value joins the row's sum; returns the factor on O.
+  __device__ float add_sink(float natural) {
+#pragma clang fp contract(off)  // of a large sink, fma(natural, log2(e), -most) is the product's rounding
+    const float sink = natural * kLog2eOfScores;
+    const float most = __builtin_fmaxf(row_max, sink), of_keys = __builtin_amdgcn_exp2f(row_max - most);
+    row_sum = row_sum * of_keys + __builtin_amdgcn_exp2f(sink - most);
+    row_max = most;
+    return of_keys;
   }
 
   // The random bytes once more, of all blocks that the wave has seen: in the loop there is no register left.

@@ -30,6 +30,7 @@ inline constexpr int kLatentBlock = 64 * kLatentWaves;
 template <typename T, int kQ, int kV>
 class Latent {
   using Block = LatentBlock;
+  static constexpr float kLog2e = 1.44269504088896340736F;
   static constexpr int kRowsOfWave = 32;
   static constexpr int kSteps = kQ / 16, kTilesO = kV / 32;
   static_assert(kQ == Block::kDims + Block::kRest,
@@ -142,7 +143,6 @@ class Latent {
   // left to make.
   __device__ float shape(int at) {
     const DecodeParams& p = arguments();
-    constexpr float kLog2e = 1.44269504088896340736F;
     if (p.softcap == 0 && p.alibi == nullptr) return work.scale * kLog2e;
     if (p.softcap != 0) {
       const float to_two = 2 * kLog2e * work.scale / p.softcap;
@@ -212,36 +212,20 @@ class Latent {
   __device__ void end() {
     const DecodeParams& p = arguments();
     const int token = own_token(), head = work.head_of(own_row(), token);
-    auto [most, sum] = whole();
-    if (p.sinks != nullptr && work.split == 0) {
-      constexpr float kLog2e = 1.44269504088896340736F;
-      const float sink = p.sinks[head] * kLog2e, next = __builtin_fmaxf(most, sink);
-      own_factor = __builtin_amdgcn_exp2f(most - next);
-      sum = sum * own_factor + __builtin_amdgcn_exp2f(sink - next);
-      most = next;
-    }
+    const auto [factor, lse] = rows.result(work.split == 0 ? p.sinks : nullptr, head);
     if (work.first_row + wave * kRowsOfWave + lane % 32 >= work.rows) return;
-    const float factor = sum == 0 ? 0 : own_factor / sum;
     const int64_t batch = p.cu_q == nullptr ? work.batch() : 0;
     const int64_t at = batch * p.o_strides.batch + head * p.o_strides.nhead +
                        (work.q_base + token) * p.o_strides.row + work.split * p.o_split;
     if (half == 0 && p.lse != nullptr) {
       p.lse[work.split * p.lse_split + batch * p.lse_strides.batch + head * p.lse_strides.nhead +
-            work.q_base + token] =
-          sum == 0 ? -__builtin_inff() : (most + __builtin_amdgcn_logf(sum)) * p.lse_unit;
+            work.q_base + token] = lse * (kLog2e * p.lse_unit);
     }
     if (p.splits > 1) {
       store_row(static_cast<float*>(p.o) + at, factor);
     } else {
       store_row(static_cast<T*>(p.o) + at, factor);
     }
-  }
-
-  // The row's reference, and its sum over both halves of the keys.
-  __device__ Float2 whole() const {
-    const Float2 state = rows.state();
-    const Halves sums = halves(state[1], lane);
-    return {state[0], sums.first + sums.second};
   }
 
   // A lane has 16 dims that lie together, of each 32.
@@ -274,7 +258,6 @@ class Latent {
   DecodeWork work;
   int wave, lane, half;
   int seen_from, seen_to;  // keys that the lane's row sees, both included
-  float own_factor = 1;    // on O
   Softmax<T, 1, kTilesO> rows;
   Dwords4 q[kSteps], probabilities[2];
   Float16 s[1], o[kTilesO];
