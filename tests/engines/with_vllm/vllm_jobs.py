@@ -37,9 +37,9 @@ PIPELINE: dict[str, Any] = {
     "pipeline_parallel_size": 2, "enforce_eager": False, "compilation_config": {"mode": 2, "backend": "eager"}
 }  # fmt: skip
 PARALLEL: Jobs = {
-    "llama, tensor parallel 2": ("llama", TENSOR), "gpt_oss, tensor parallel 2": ("gpt_oss", TENSOR),
+    "gpt_oss, tensor parallel 2": ("gpt_oss", TENSOR),
     "llama, pipeline parallel 2": ("llama", PIPELINE),
-}  # fmt: skip
+}
 LAYOUTS = ("LBNHC", "LBHNC", "LHBNC", "BLHNC", "BLNHC", "BHLNC")
 # vLLM is told these in each process, whoever computes attention.
 SETTINGS = {

@@ -16,6 +16,7 @@ from pyfa_rocm.vllm import VERSIONS
 
 JUDGED = ("llama", "gpt_oss")  # with float64
 LATENT = "deepseek_64"  # with vLLM's own kernels
+PROMPTS = vllm_jobs.prompts(130, 1, 17)  # the first in two parts
 KERNELS = {
     "llama": {"fmha_decode_bf16_d64", "fmha_fwd_bf16_d64_group_mask_pad_pingpong"},
     "gpt_oss": {"fmha_decode_bf16_d64"},
@@ -34,7 +35,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def reports(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
     """Those of our kernels and of vLLM's own, at the same time."""
-    jobs = vllm_jobs.compared(models, {name: vllm_jobs.COMPARED[name] for name in KERNELS})
+    jobs = [
+        job | {"prompts": [PROMPTS], "tokens": 4}
+        for job in vllm_jobs.compared(models, {name: vllm_jobs.COMPARED[name] for name in KERNELS})
+    ]
     plugin = vllm_jobs.install_entry_point(tmp_path_factory.mktemp("plugin"))
     folders = [tmp_path_factory.mktemp(name) for name in ("ours", "theirs")]
     with ThreadPoolExecutor() as both:
@@ -53,7 +57,7 @@ def test_log_probabilities(name: str, models: Path, reports: tuple[dict[str, Any
     """Float64's and its tokens, but for ties, within the bound of the newest version's tests."""
     report = reports[0][name]
     assert "error" not in report, report["error"]
-    judged = vllm_jobs.judge(models / name, vllm_jobs.prompts(*vllm_jobs.LENGTHS), report["results"])
+    judged = vllm_jobs.judge(models / name, PROMPTS, report["results"])
     assert judged.most < NOISE
     assert max(judged.lost) < 2 * NOISE
 
