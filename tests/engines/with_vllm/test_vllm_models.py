@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import pytest
 import vllm
-from engines.with_vllm.vllm_jobs import COMPARED, LENGTHS, PARALLEL, ROOT, Judged, judge, prompts
+from engines.with_vllm.vllm_jobs import COMPARED, LENGTHS, OF_PARALLEL, PARALLEL, ROOT, Judged, judge, prompts
 
 # vLLM's rotation of latent attention on the CPU is not transformers': these are compared with vLLM itself.
 WITHOUT_ORACLE = ("deepseek", "deepseek_64", "modernbert")
@@ -129,7 +129,8 @@ def compared(mine: list[Any], own: list[Any]) -> tuple[int, int, float]:
 
 def row_of(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
     """A line of the page's table."""
-    mine, own = ours[name]["results"], theirs[PARALLEL[name][0] if name in PARALLEL else name]["results"]
+    mine = ours[name]["results"]
+    own = theirs[PARALLEL[name][0]]["results"][OF_PARALLEL] if name in PARALLEL else theirs[name]["results"]
     kernels = ", ".join(f"`{x}`" for x in ours[name]["kernels"] if "_decode_" in x or "_fwd_" in x)
     if name == "modernbert":
         tokens, worst = "embeddings", float(np.abs(np.subtract(mine, own)).max())

@@ -40,6 +40,7 @@ PARALLEL: Jobs = {
     "gpt_oss, tensor parallel 2": ("gpt_oss", TENSOR),
     "llama, pipeline parallel 2": ("llama", PIPELINE),
 }
+OF_PARALLEL = slice(None, 1, -1)  # their prompts, without the longest; and one process's answers to these
 LAYOUTS = ("LBNHC", "LBHNC", "LHBNC", "BLHNC", "BLNHC", "BHLNC")
 # vLLM is told these in each process, whoever computes attention.
 SETTINGS = {
@@ -88,7 +89,8 @@ def ours(models: Path) -> list[dict[str, Any]]:
         # The last, since vLLM without Triton cannot start another engine after it.
         {"name": "drafts", "prompts": repeated, "tokens": 12, "options": {"speculative_config": drafts}},
     ]
-    return compared(models, PARALLEL) + [{"model": model} | job for job in jobs]
+    parallel = [job | {"prompts": [prompts(*LENGTHS)[OF_PARALLEL]]} for job in compared(models, PARALLEL)]
+    return parallel + [{"model": model} | job for job in jobs]
 
 
 def install_entry_point(folder: Path) -> Path:
