@@ -145,10 +145,12 @@ test-clients: build
 
 # Engines of others that call this build's library, each in an environment of its own. ENGINES: only these. Two at a time:
 # what tests of an engine wait for is mostly one process.
-ENGINES ?= vllm onnxruntime sglang parallel
+ENGINES ?= vllm onnxruntime sglang parallel vllm_first
 test-engines: build
 	@native/tools/toolchain.sh --tests --onnxruntime
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync=target $(ENGINES:%=test-engine-%)
+# It waits for the environment, which the two share.
+test-engine-vllm_first: $(filter test-engine-vllm,$(ENGINES:%=test-engine-%))
 $(ENGINES:%=test-engine-%): test-engine-%:
 	native/tools/test_engines.sh $* -- --durations=10
 

@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-group=engines names=(vllm sglang onnxruntime parallel)
+group=engines names=(vllm vllm_first sglang onnxruntime parallel)
 TORCH=tests/adapters/requirements-cpu.txt
 source native/tools/environments.sh
 choose "$@"
@@ -24,6 +24,15 @@ in_engine() {
 engine_vllm() {
   make_venv vllm "$TORCH"
   run "vLLM ($versions)" in_engine tests/engines/with_vllm
+}
+
+# The oldest vLLM that is supported, before the newest one in its environment.
+engine_vllm_first() {
+  make_venv vllm "$TORCH"
+  unpack vllm_first
+  run "vLLM ($versions)" in_venv "$venv" env PYTHONPATH="$root/build/engines/vllm_first:$root" \
+    "$venv/bin/pytest" -c tests/engines/pytest.ini \
+    tests/engines/with_vllm/test_vllm_backend.py tests/engines/with_vllm_first "${arguments[@]}"
 }
 
 # SGLang's classes without its server, which needs a card.

@@ -30,7 +30,7 @@ CACHE_DTYPES = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3"]
 class Backend(AttentionBackend):
     """Attention with keys and values of heads; `_latent.LatentBackend` is that of latent attention.
 
-    It has no cascade attention: vLLM 0.32 has none either, and its common prefix is always 0.
+    It has no cascade attention, as vLLM's newest versions have none: their common prefix is always 0.
     """
 
     supported_dtypes: ClassVar[list[torch.dtype]] = [torch.float16, torch.bfloat16]

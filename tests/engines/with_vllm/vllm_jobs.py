@@ -22,16 +22,29 @@ LENGTHS = (300, 1, 5, 17, 40, 130)
 TOKENS = 8
 POOLING = {"runner": "pooling", "max_num_batched_tokens": 512}
 # Jobs by name: the model, and what the engine is told. Our kernels do them in one process, vLLM's in another.
-COMPARED: dict[str, tuple[str, dict[str, Any]]] = {
+Jobs = dict[str, tuple[str, dict[str, Any]]]
+COMPARED: Jobs = {
     "llama": ("llama", {}), "qwen3": ("qwen3", {}), "gemma2": ("gemma2", {}), "gpt_oss": ("gpt_oss", {}),
     "bloom": ("bloom", {}), "deepseek": ("deepseek", {}), "deepseek_64": ("deepseek_64", {}),
     "modernbert": ("modernbert", POOLING), "llama, float16": ("llama", {"dtype": "float16"}),
     "llama, fp8 cache": ("llama", {"kv_cache_dtype": "fp8"}),
 }  # fmt: skip
+# The same with two workers: each has half of the heads, or of the layers. Only our kernels do these. A stage
+# of a pipeline takes its input in tensors that vLLM's warm-up makes, and vLLM for CPUs warms up only what it
+# compiles. So Dynamo traces that model (mode 2), and runs what it has traced eagerly.
+TENSOR: dict[str, Any] = {"tensor_parallel_size": 2}
+PIPELINE: dict[str, Any] = {
+    "pipeline_parallel_size": 2, "enforce_eager": False, "compilation_config": {"mode": 2, "backend": "eager"}
+}  # fmt: skip
+PARALLEL: Jobs = {
+    "gpt_oss, tensor parallel 2": ("gpt_oss", TENSOR),
+    "llama, pipeline parallel 2": ("llama", PIPELINE),
+}
+OF_PARALLEL = slice(None, 1, -1)  # their prompts, without the longest; and one process's answers to these
 LAYOUTS = ("LBNHC", "LBHNC", "LHBNC", "BLHNC", "BLNHC", "BHLNC")
 # vLLM is told these in each process, whoever computes attention.
 SETTINGS = {
-    "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
 }  # fmt: skip
 
@@ -42,19 +55,19 @@ def prompts(*lengths: int, seed: int = 0) -> list[list[int]]:
     return [[numbers.randrange(4, 512) for _ in range(length)] for length in lengths]
 
 
-def compared(models: Path) -> list[dict[str, Any]]:
-    """The jobs that both do."""
+def compared(models: Path, jobs: Jobs = COMPARED) -> list[dict[str, Any]]:
+    """The jobs that both do; or others of the same prompts."""
     return [
         {
             "name": name, "model": str(models / model), "prompts": [prompts(*LENGTHS)], "tokens": TOKENS,
             "encodes": options is POOLING, "options": options, "profile": True,
         }
-        for name, (model, options) in COMPARED.items()
+        for name, (model, options) in jobs.items()
     ]  # fmt: skip
 
 
 def ours(models: Path) -> list[dict[str, Any]]:
-    """The jobs that only our kernels do, of a Llama."""
+    """The jobs that only our kernels do: of a Llama, and with two workers."""
     model, small = str(models / "llama"), {"block_size": 16, "max_num_seqs": 8}
     again = prompts(40, 40, seed=1)
     prefixes = [again[:1], [again[0] + again[1][:5], again[0]], [again[1], again[1]]]
@@ -76,7 +89,8 @@ def ours(models: Path) -> list[dict[str, Any]]:
         # The last, since vLLM without Triton cannot start another engine after it.
         {"name": "drafts", "prompts": repeated, "tokens": 12, "options": {"speculative_config": drafts}},
     ]
-    return [{"model": model} | job for job in jobs]
+    parallel = [job | {"prompts": [prompts(*LENGTHS)[OF_PARALLEL]]} for job in compared(models, PARALLEL)]
+    return parallel + [{"model": model} | job for job in jobs]
 
 
 def install_entry_point(folder: Path) -> Path:
@@ -94,7 +108,8 @@ def install_entry_point(folder: Path) -> Path:
 def environment(plugin: Path | None, **more: str) -> dict[str, str]:
     """The variables of a process with vLLM; with the plug-in's folder, our kernels compute its attention."""
     variables = os.environ | SETTINGS | more
-    variables["PYTHONPATH"] = os.pathsep.join(map(str, [ROOT] if plugin is None else [ROOT, plugin]))
+    found = [os.environ.get("PYTHONPATH", ""), str(ROOT), *([] if plugin is None else [str(plugin)])]
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, found))
     if plugin is not None:
         variables["PYFA_ROCM_VLLM_CPU"] = "1"
     return variables
