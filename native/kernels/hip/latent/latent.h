@@ -71,7 +71,7 @@ class Latent {
   __device__ explicit Latent(const DecodeParams& params) : p(params), work(params) {}
 
   __device__ void begin() {
-    wave = decode_wave(), lane = decode_lane(), half = lane / 32;
+    wave = decode_wave();
     work.find_range(kRows, kTileN);
     float unit;
     work.find_scales(false, unit);
@@ -88,6 +88,7 @@ class Latent {
   }
 
   __device__ void begin_q(int token, int head) {
+    const int half = lane_anew() / 32;
     const T* row =
         static_cast<const T*>(p.q) + head * p.q_strides.nhead + (work.q_base + token) * p.q_strides.row;
     if (p.cu_q == nullptr) row += work.batch() * p.q_strides.batch;
@@ -128,7 +129,7 @@ class Latent {
 
   // Scores to P. A lane has keys 8 * i + half * 4 + j in elements 4 * i + j.
   __device__ void weigh(int block) {
-    const int at = block * kTileN + half * 4;
+    const int at = block * kTileN + lane_anew() / 32 * 4;
     const float scale = shape(at);
     if (__builtin_amdgcn_ballot_w64(block * kTileN < seen_from || block * kTileN + kTileN - 1 > seen_to) !=
         0) {
@@ -213,24 +214,25 @@ class Latent {
     const DecodeParams& p = arguments();
     const int token = own_token(), head = work.head_of(own_row(), token);
     const auto [factor, lse] = rows.result(work.split == 0 ? p.sinks : nullptr, head);
+    const int lane = lane_anew();
     if (work.first_row + wave * kRowsOfWave + lane % 32 >= work.rows) return;
     const int64_t batch = p.cu_q == nullptr ? work.batch() : 0;
     const int64_t at = batch * p.o_strides.batch + head * p.o_strides.nhead +
                        (work.q_base + token) * p.o_strides.row + work.split * p.o_split;
-    if (half == 0 && p.lse != nullptr) {
+    if (lane < 32 && p.lse != nullptr) {
       p.lse[work.split * p.lse_split + batch * p.lse_strides.batch + head * p.lse_strides.nhead +
             work.q_base + token] = lse * (kLog2e * p.lse_unit);
     }
     if (p.splits > 1) {
-      store_row(static_cast<float*>(p.o) + at, factor);
+      store_row(static_cast<float*>(p.o) + at, factor, lane / 32);
     } else {
-      store_row(static_cast<T*>(p.o) + at, factor);
+      store_row(static_cast<T*>(p.o) + at, factor, lane / 32);
     }
   }
 
   // A lane has 16 dims that lie together, of each 32.
   template <typename Out>
-  __device__ void store_row(Out* to, float factor) const {
+  __device__ void store_row(Out* to, float factor, int half) const {
     constexpr int kTogether = 16 / sizeof(Out);
     _Pragma("unroll") for (int t = 0; t < kV / 128; ++t) {
       _Pragma("unroll") for (int i = 0; i < 4; ++i) {
@@ -256,7 +258,7 @@ class Latent {
 
   const DecodeParams& p;
   DecodeWork work;
-  int wave, lane, half;
+  int wave;
   int seen_from, seen_to;  // keys that the lane's row sees, both included
   Softmax<T, 1, kTilesO> rows;
   Dwords4 q[kSteps], probabilities[2];
