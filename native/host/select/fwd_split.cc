@@ -19,7 +19,7 @@ constexpr const auto& kEstimate = kSharedKeysEstimate;
 // The problem as row tiles of heads; costs as time on a device.
 class Tiles {
  public:
-  Tiles(const Kernel& kernel, const FwdProblem& p, const Target& target, const FwdWorkCost& cost)
+  Tiles(const Kernel& kernel, const FwdProblem& p, const Target& target, FwdWorkCost cost)
       : p_(p),
         cost_(cost),
         units_(target.compute_units),
@@ -120,7 +120,7 @@ class Tiles {
   static constexpr FwdSplit kNone = {{0, 1}, 100};
 
   const FwdProblem& p_;
-  const FwdWorkCost& cost_;
+  FwdWorkCost cost_;
   const int64_t units_, height_, heads_, count_;
 };
 
@@ -192,8 +192,7 @@ int64_t fwd_share_of_units(int64_t workgroups, int64_t units) {
   return (kEstimate.few_units * units + (100 - kEstimate.few_units) * workgroups) / units;
 }
 
-FwdSplit fwd_split(const Kernel& kernel, const FwdProblem& problem, const Target& target,
-                   const FwdWorkCost& cost) {
+FwdSplit fwd_split(const Kernel& kernel, const FwdProblem& problem, const Target& target, FwdWorkCost cost) {
   const Tiles tiles(kernel, problem, target, cost);
   return tiles.could_be_divided() ? tiles.best() : FwdSplit{{0, 1}, 100};
 }

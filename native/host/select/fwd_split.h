@@ -28,8 +28,7 @@ struct FwdSplit {
 int64_t fwd_share_of_units(int64_t workgroups, int64_t units);
 
 // The best division of the keys, if one is worth it.
-FwdSplit fwd_split(const Kernel& kernel, const FwdProblem& problem, const Target& target,
-                   const FwdWorkCost& cost);
+FwdSplit fwd_split(const Kernel& kernel, const FwdProblem& problem, const Target& target, FwdWorkCost cost);
 
 // Adds the launch of the kernel and that of the merge.
 void plan_split_fwd(const Kernel& kernel, const FwdProblem& problem, const hip_fwd::Division& division,

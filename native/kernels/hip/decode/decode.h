@@ -68,7 +68,7 @@ class Decode {
   __device__ static void run() {
     __shared__ Shared shared;
     __shared__ typename Tile::Q::Shared q[kTiles];
-    Decode d(arguments());
+    Decode d(decode_arguments());
     if (!d.begin(q)) return;
     d.walk();
     _Pragma("unroll") for (int i = 0; i < kTiles; ++i) {
@@ -79,14 +79,6 @@ class Decode {
 
  private:
   __device__ explicit Decode(const DecodeParams& params) : p(params), work(params) {}
-
-  // The kernel's arguments, at an address that the compiler takes for another one each time: it would load
-  // them all at the beginning, keep them until the end, and spill.
-  __device__ static const DecodeParams& arguments() {
-    auto* address = __builtin_amdgcn_kernarg_segment_ptr();
-    asm volatile("" : "+s"(address));
-    return *reinterpret_cast<const DecodeParams*>(address);
-  }
 
   __device__ static int stream() { return decode_wave() / kSlices; }
 
@@ -194,7 +186,7 @@ class Decode {
 
   // A thread has kMeet dims of a row, of a slice's tiles of O from `first` on.
   __device__ void store(const Shared& shared, int first_row, int tile_row, int first, int slice) const {
-    const DecodeParams& p = arguments();
+    const DecodeParams& p = decode_arguments();
     const int column = threadIdx.x % 16;
     const int row = work.first_row + first_row + tile_row;
     if (row >= work.rows) return;

@@ -13,6 +13,14 @@ namespace fmha {
 // Scores of keys that lie together, or dims of O.
 using DecodeRun = __attribute__((ext_vector_type(kDecodeRun))) float;
 
+// The kernel's arguments, at an address that the compiler takes for another one each time: it would load them
+// all at the beginning, keep them until the end, and spill.
+__device__ inline const DecodeParams& decode_arguments() {
+  auto* address = __builtin_amdgcn_kernarg_segment_ptr();
+  asm volatile("" : "+s"(address));
+  return *reinterpret_cast<const DecodeParams*>(address);
+}
+
 // A row is a token and a query head of the key head's group, token by token.
 struct DecodeWork {
   __device__ explicit DecodeWork(const DecodeParams& params) : p(params) {}

@@ -42,7 +42,7 @@ class Latent {
 
   __device__ static void run() {
     __shared__ __attribute__((aligned(256))) uint8_t lds[LatentKeys<T>::kLdsBytes];
-    Latent d(arguments());
+    Latent d(decode_arguments());
     if (!d.work.find(kRows)) return;
     d.begin();
     LatentKeys<T> keys;
@@ -61,13 +61,6 @@ class Latent {
   }
 
  private:
-  // The kernel's arguments, to be loaded anew: they would all be kept until the end, and spill.
-  __device__ static const DecodeParams& arguments() {
-    auto* address = __builtin_amdgcn_kernarg_segment_ptr();
-    asm volatile("" : "+s"(address));
-    return *reinterpret_cast<const DecodeParams*>(address);
-  }
-
   __device__ explicit Latent(const DecodeParams& params) : p(params), work(params) {}
 
   __device__ void begin() {
@@ -143,7 +136,7 @@ class Latent {
   // Softcap and ALiBi make base-2 exponents of the products, in place; returns the factor of those that are
   // left to make.
   __device__ float shape(int at) {
-    const DecodeParams& p = arguments();
+    const DecodeParams& p = decode_arguments();
     if (p.softcap == 0 && p.alibi == nullptr) return work.scale * kLog2e;
     if (p.softcap != 0) {
       const float to_two = 2 * kLog2e * work.scale / p.softcap;
@@ -211,7 +204,7 @@ class Latent {
   // ---- The end.
 
   __device__ void end() {
-    const DecodeParams& p = arguments();
+    const DecodeParams& p = decode_arguments();
     const int token = own_token(), head = work.head_of(own_row(), token);
     const auto [factor, lse] = rows.result(work.split == 0 ? p.sinks : nullptr, head);
     const int lane = lane_anew();
