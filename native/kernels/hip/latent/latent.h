@@ -194,7 +194,7 @@ class Latent {
     }
   }
 
-  // Of four keys by four dims, the keys of a dim.
+  // Four keys of dim u, of four keys by four dims.
   __device__ static Dwords2 turned(const Dwords2 (&x)[4], int u) {
     const uint32_t which = u % 2 == 0 ? 0x05040100 : 0x07060302;
     return {__builtin_amdgcn_perm(x[1][u / 2], x[0][u / 2], which),

@@ -12,8 +12,8 @@ namespace fmha {
 
 inline constexpr int kLatentWaves = 4;
 
-// A block in LDS: of each key 512 dims, and elsewhere the rest of its dims. Of rows that follow one another
-// chunks lie in different banks, of the rest since they are exchanged.
+// A block in LDS: each key's first 512 dims, and behind those of all keys the rest of their dims. Chunks of
+// rows that follow one another lie in different banks: by the pitch, and those of the rest by an exchange.
 struct LatentBlock {
   static constexpr int kOwnKeys = 8, kKeys = kLatentWaves * kOwnKeys;  // of a wave, and of all
   static constexpr int kDims = 512, kRest = 64, kRestChunks = kRest / 8;
@@ -73,7 +73,7 @@ class LatentKeys {
  private:
   __device__ LdsByte* tile(int block) const { return tiles + block % kBuffers * Block::kBytes; }
 
-  // What was stored to LDS is there.
+  // Waits until all waves are here, and their stores in LDS.
   __device__ static void meet() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
     __builtin_amdgcn_s_barrier();
