@@ -231,7 +231,7 @@ def attend_cached(
         addresses = {name: array.address for name, array in arrays.items()}
         if out is not None:
             addresses["out"] = out.address
-        if store is not None or not plan.asked:
+        if store is not None or not plan.knows(addresses):
             plan.ask(addresses)
         result: Any
         if call.packed:

@@ -33,16 +33,14 @@ class CachedPlan:
         The parameters, and the layouts of the results.
     workspace : Layout or None
         Layout of a call's workspace, once `ask` has asked; None: it needs none.
-    asked : bool
-        Whether `ask` has succeeded.
     """
 
-    __slots__ = ("_lib", "_nbytes", "_structs", "asked", "call", "workspace")
+    __slots__ = ("_asked", "_lib", "_nbytes", "_structs", "call", "workspace")
 
     def __init__(self, call: CachedCall, names: tuple[str, ...]) -> None:
         self.call = call
         self.workspace: Layout | None = None
-        self.asked = False
+        self._asked: bool | None = None  # whether values were in their keys
         self._structs = Placed(self._filled, (*names, "out", "lse", "workspace", "workspace_bytes"))
         _, self._lib = library.load()
 
@@ -58,11 +56,19 @@ class CachedPlan:
         self._structs.ask(self._lib.fmha_decode_workspace_bytes, addresses, nbytes)
         device = self.call.o.device
         self.workspace = contiguous((int(nbytes[0]),), "uint8", device) if nbytes[0] else None
-        self.asked = True
+        self._asked = _values_in_keys(addresses)
+
+    def knows(self, addresses: Mapping[str, int]) -> bool:
+        """Tell whether `ask` has succeeded for such addresses: a kernel is for values that lie in keys."""
+        return self._asked == _values_in_keys(addresses)
 
     def launch(self, addresses: Mapping[str, int], handle: int) -> None:
         """Launch on the addresses of all arrays, with the workspace's size; the device must be current."""
         self._structs.launch(self._lib.fmha_decode, addresses, handle)
+
+
+def _values_in_keys(addresses: Mapping[str, int]) -> bool:
+    return addresses["k_cache"] == addresses.get("v_cache", addresses["k_cache"])
 
 
 _plans: dict[tuple[Any, ...], CachedPlan] = {}

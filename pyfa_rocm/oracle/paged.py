@@ -21,11 +21,14 @@ _VECTOR_BYTES = 16
 
 
 class Pool:
-    """Keys and values of some sequences in pages of a pool, dealt out in a random order."""
+    """Keys and values of some sequences in pages of a pool, dealt out in a random order.
+
+    `vectors`: the cache is a vectorised one. `latent`: values are the first dims of the keys.
+    """
 
     def __init__(
         self, rng: np.random.Generator, lengths: Sequence[int], nhead: int, hdims: tuple[int, int],
-        dtype: str, vectors: bool = False,
+        dtype: str, vectors: bool = False, latent: bool = False,
     ) -> None:  # fmt: skip
         self.dtype, self.vectors, self.hdims, self.nhead = dtype, vectors, hdims, nhead
         counts = [-(-length // PAGE_SIZE) for length in lengths]
@@ -44,6 +47,9 @@ class Pool:
         scale = rng.uniform(0.25, 2.0, shape) if self.scaled else np.ones(shape)
         self.scale: Array = scale.astype(np.float32)
         self.held: list[DeviceArray] = [put(self._laid_out(i)) for i in range(2)]
+        if latent:
+            self.tokens[1] = self.tokens[0][..., : hdims[1]]
+            self.held[1] = self.held[0]
         self.held += [put(self.table), put(self.scale[0]), put(self.scale[1])]
 
     def _laid_out(self, which: int) -> Array:

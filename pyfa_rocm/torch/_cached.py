@@ -211,7 +211,7 @@ def _run_decode(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> tuple[t
     addresses = {name: x.data_ptr() for name, x in tensors.items()}
     addresses |= {"out": results[0].data_ptr(), "lse": results[1].data_ptr() if plan.call.lse else 0}
     with _in_use(tensors | {"out": results[0], "lse": results[1]}, index) as handle:
-        if not plan.asked:
+        if not plan.knows(addresses):
             plan.ask(addresses)
         if plan.workspace is not None:
             workspace = allocate_workspace(plan.workspace, q)

@@ -51,6 +51,8 @@ def _decoding(row: Row, rng: np.random.Generator, sizes: Sizes) -> tuple[Problem
     hdim, hdim_v = hdim_of(rng, row["hdim_q"], step), hdim_of(rng, row["hdim_v"], step)
     nhead_k = int(rng.integers(1, max(2, sizes.most_heads // 2)))
     nhead_q = nhead_k * int(rng.integers(1, 5))
+    if row["latent"]:
+        hdim_v = min(hdim, hdim_v)
     rows = int(rng.integers(1, max(2, row["tile_m"] // 2))), 1, int(rng.integers(1, 9))
     lengths = tuple(n + int(rng.integers(1, sizes.longest + 1)) for n in rows)
     problem = Problem(
@@ -61,7 +63,8 @@ def _decoding(row: Row, rng: np.random.Generator, sizes: Sizes) -> tuple[Problem
         alibi_slopes=tuple(map(float, rng.random(nhead_q, np.float32))) if rng.random() < 0.3 else (),
     )  # fmt: skip
     stored = DTYPE_OF[row["cache_dtype"]]
-    return problem, Pool(rng, lengths, nhead_k, (hdim, hdim_v), stored, row["layout"] == "vectors")
+    vectors = row["layout"] == "vectors"
+    return problem, Pool(rng, lengths, nhead_k, (hdim, hdim_v), stored, vectors, row["latent"])
 
 
 def decode(row: Row, seed: int, sizes: Sizes) -> Outcome:

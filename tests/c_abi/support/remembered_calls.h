@@ -63,8 +63,10 @@ class Series {
   AnyCall next(Family family) {
     constexpr int64_t kLengths[] = {1, 64, 512, 2048}, kHdims[] = {64, 128};
     constexpr fmha_dtype kTypes[] = {FMHA_FP16, FMHA_BF16};
+    const bool latent = family == Family::kDecode && below(4) == 0;
     AnyCall c = of(family, one_of(kTypes), 1 + below(2), one_of(kLengths), one_of(kLengths), 1 + below(2),
-                   one_of(kHdims));
+                   latent ? kLatent : one_of(kHdims));
+    if (latent) c.fwd.hdim_v = 512;
     if (below(3) == 0) c.fwd.mask = FMHA_MASK_CAUSAL;
     if (below(6) == 0) c.fwd.mask = FMHA_MASK_WINDOW, c.fwd.window_left = 16 << below(4);
     if (below(8) == 0) c.fwd.kernel = c.bwd.kernel = c.decode.kernel = below(4);
@@ -111,6 +113,8 @@ class Series {
   }
 
  private:
+  static constexpr int64_t kLatent = 576;  // the head dim of keys in which values may lie
+
   int below(int n) { return is_random_ ? static_cast<int>(random_() % static_cast<uint64_t>(n)) : n - 1; }
   template <typename T, size_t N>
   T one_of(const T (&values)[N]) {
@@ -211,6 +215,7 @@ class Series {
     region_ = 8;  // calls with a cache have no gradients
     fmha_cache& cache = c.cache;
     place(cache.k.data), place(cache.v.data);
+    if (c.fwd.hdim_q == kLatent && below(2) == 0) cache.v.data = cache.k.data;
     cache.kv_indptr = cache.kv_indices = nullptr;
     place_if(!has_list_, cache.block_table);
     if (has_list_) place(cache.kv_indptr), place(cache.kv_indices);
