@@ -608,9 +608,9 @@ const char* fmha_version(void);
  *    "code_objects". The families have more: fwd o_dtype, hdim_q, hdim_v, hdim_step, group, mask, pad, bias, softcap,
  *    dropout, pipeline, tile_m and tile_n; bwd, which does any mask, lengths and packed sequences, hdim_q, hdim_v,
  *    hdim_step, alibi, bias, softcap, dropout, optional (whether these may be absent), pipeline, tile_m and tile_n;
- *    bwd_parts, the small kernels around those, kind; decode hdim_q, hdim_v, hdim_step, tile_m and tile_n; merge
- *    o_dtype; kv_append o_dtype, which is the cache's; quantize o_dtype. hdim_q and hdim_v are those of a kernel's
- *    tile: it also serves smaller multiples of hdim_step, unless that is 0;
+ *    bwd_parts, the small kernels around those, kind; decode hdim_q, hdim_v, hdim_step, tile_m, tile_n and latent (true:
+ *    only values that are their keys' first dims); merge o_dtype; kv_append o_dtype, which is the cache's; quantize
+ *    o_dtype. hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of hdim_step, unless 0;
  *  - "code_objects", an array: name, arch, sha256, bytes, packed_bytes. */
 const char* fmha_build_info(void);
 
