@@ -16,6 +16,7 @@ SUITES = (
     ("test_kv_append.py",),
     ("test_quantize.py",),
     ("test_decode_caches.py",),
+    ("test_latent.py",),
 )
 
 
