@@ -21,8 +21,8 @@ MADE_FOR = $(shell sed -n 's/^FMHA_MADE_FOR:[A-Z]*=//p' $(BUILD)/CMakeCache.txt 
 # The demo's build has none of the test programs.
 HAS_TESTS = $(shell sed -n 's/^BUILD_TESTING:[A-Z]*=//p' $(BUILD)/CMakeCache.txt 2>/dev/null)
 # The demo's kernels, for the cards of this machine, or if it has none, for the one that the software device plays: of our own
-# those that its problems take, and one of Composable Kernel's, for dropout; on gfx90a, which has fewer of ours, three more
-DEMO_KERNELS = ($(DEMO_OWN)|bf16_d64_mask_pad_dropout|gfx90a/fmha_(fwd_bf16_d128_mask_pad|fwd_fp16_d64_group_mask_pad_alibi|bwd_bf16_d128))$$
+# those that its problems take, and one of Composable Kernel's, for dropout; on MI200, which has fewer of ours, three more
+DEMO_KERNELS = ($(DEMO_OWN)|bf16_d64_mask_pad_dropout|gfx9.a/fmha_(fwd_bf16_d128_mask_pad|fwd_fp16_d64_group_mask_pad_alibi|bwd_bf16_d128))$$
 DEMO_OWN = $(DEMO_FORWARD)|$(DEMO_BACKWARD)|gfx1.*/fmha_(fwd|bwd)_.*|bwd_(dot|sum|bias)_.*|decode_fp16(_fp8(fn)?)?_d128|merge_.*
 DEMO_FORWARD = fwd_((bf16|fp16)_(d64|d128)_(group_)?mask_pad|fp16_d64_group_mask_pad_alibi|bf16_d128_mask_pad_softcap|bf16_d192v128_mask_pad|fp8(fn)?_bf16_d128_mask_pad)_pingpong
 DEMO_BACKWARD = bwd_((fp16|bf16)_(d64|d128)(_alibi|_softcap)?_pingpong|bf16_d192_wide|fp32_(d64|d128))

@@ -112,7 +112,7 @@ def _forward(problem: Problem, kernel: int = 0) -> tuple[Array, Array, Array | N
     return out.to_numpy(), lse.to_numpy(), ~np.signbit(s_dmask.to_numpy())
 
 
-def _backward(problem: Problem, keep: Array | None) -> Shares:
+def _backward(problem: Problem, keep: Array | None, kernel: int = 0) -> Shares:
     """Run the backward pass from the oracle's O and LSE, rounded, and judge the gradients.
 
     Raises
@@ -125,7 +125,8 @@ def _backward(problem: Problem, keep: Array | None) -> Shares:
     arrays = [put(x[0] if problem.lengths else x) for x in (problem.dout(), q, k, v, o, lse)]
     run: Any = flash_attn_varlen_bwd if problem.lengths else flash_attn_bwd
     packing = _packing(problem) if problem.lengths else ()
-    options, like = options_on_device(replace(problem, sinks=())), {"dq": q, "dk": k, "dv": v}
+    options = options_on_device(replace(problem, sinks=())) | {"kernel": kernel}
+    like = {"dq": q, "dk": k, "dv": v}
     if problem.bias:
         options["dbias"], like["dbias"] = True, options["bias"]
     found = run(*arrays, *packing, **options)
