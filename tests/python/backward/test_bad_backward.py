@@ -38,7 +38,7 @@ NOT_HERE = {
 }  # fmt: skip
 WORDS = re.compile(
     r"dtype|batch|seqlen|nhead|hdim|softmax_scale|mask|window_|\bq\b|\bk\b|\bv\b|\bo\b|dout|\bd[qkv]\b|lse"
-    r"|softcap|bias|alibi|p_drop|philox|kernel|workspace|accumulate|deterministic|flags|params|descale|total_"
+    r"|softcap|bias|alibi|p_drop|philox|kernel|workspace|accumulate|deterministic|flags|params|descale|total_|sinks"
 )
 
 
