@@ -27,8 +27,11 @@ COMPARED: Jobs = {
     "llama": ("llama", {}), "qwen3": ("qwen3", {}), "gemma2": ("gemma2", {}), "gpt_oss": ("gpt_oss", {}),
     "bloom": ("bloom", {}), "deepseek": ("deepseek", {}), "deepseek_64": ("deepseek_64", {}),
     "modernbert": ("modernbert", POOLING), "llama, float16": ("llama", {"dtype": "float16"}),
-    "llama, fp8 cache": ("llama", {"kv_cache_dtype": "fp8"}),
 }  # fmt: skip
+# vLLM for CPUs has caches of 8 bits only where these have AVX-512: else it refuses one, whoever computes attention.
+FP8 = "llama, fp8 cache"
+if "avx512f" in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
+    COMPARED[FP8] = ("llama", {"kv_cache_dtype": "fp8"})
 # The same with two workers: each has half of the heads, or of the layers. Only our kernels do these. A stage
 # of a pipeline takes its input in tensors that vLLM's warm-up makes, and vLLM for CPUs warms up only what it
 # compiles. So Dynamo traces that model (mode 2), and runs what it has traced eagerly.
