@@ -28,7 +28,7 @@ COMPARED: Jobs = {
     "bloom": ("bloom", {}), "deepseek": ("deepseek", {}), "deepseek_64": ("deepseek_64", {}),
     "modernbert": ("modernbert", POOLING), "llama, float16": ("llama", {"dtype": "float16"}),
 }  # fmt: skip
-# vLLM for CPUs has caches of 8 bits only where these have AVX-512: else it refuses one, whoever computes attention.
+# vLLM for CPUs refuses a cache of 8 bits where these have no AVX-512, whoever computes attention.
 FP8 = "llama, fp8 cache"
 if "avx512f" in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
     COMPARED[FP8] = ("llama", {"kv_cache_dtype": "fp8"})
