@@ -26,8 +26,7 @@ DEMO_KERNELS = ($(DEMO_OWN)|bf16_d64_mask_pad_dropout|gfx9.a/fmha_(fwd_bf16_d128
 DEMO_OWN = $(DEMO_FORWARD)|$(DEMO_BACKWARD)|gfx1.*/fmha_(fwd|bwd)_.*|bwd_(dot|sum|bias)_.*|decode_fp16(_fp8(fn)?)?_d128|merge_.*
 DEMO_FORWARD = fwd_((bf16|fp16)_(d64|d128)_(group_)?mask_pad|fp16_d64_group_mask_pad_alibi|bf16_d128_mask_pad_softcap|bf16_d192v128_mask_pad|fp8(fn)?_bf16_d128_mask_pad)_pingpong
 DEMO_BACKWARD = bwd_((fp16|bf16)_(d64|d128)(_alibi|_softcap)?_pingpong|bf16_d192_wide|fp32_(d64|d128))
-# Those of `make test`: our own, some of the decoding ones, AITER's, and of Composable Kernel's those of the demo and one
-# backward
+# Those of `make test`: our own, some of the decoding ones, AITER's, and of Composable Kernel's two forward and one backward
 TEST_KERNELS = $(TEST_OWN)|$(TEST_DECODE)|$(TEST_CK)
 TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_wide|_aiter|bwd_fp32_|_bwd_(dot|sum|bias)_|_merge_|_kv_append_|_quantize_
 TEST_DECODE = decode_((fp16|bf16)_(d64|d128)(_vectors)?|bf16_d576v512(_m128)?|bf16_d64_m32|(fp16|bf16)_fp8(fn)?_d128|bf16_fp8(fn)?_d64_vectors)$$

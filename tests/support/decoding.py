@@ -215,10 +215,14 @@ def fields_of(row: Row) -> dict[str, Any]:
     }
 
 
+def kernels_of(decoding: Decoding) -> list[str]:
+    """The kernels that can do a problem, the library's choice first."""
+    return [kernel.name for kernel in candidates(decoding.params(), pyfa_rocm.fmha_decode_kernel)]
+
+
 def number_of(decoding: Decoding, name: str) -> int:
     """Return which candidate for a problem a kernel is."""
-    kernels = candidates(decoding.params(), pyfa_rocm.fmha_decode_kernel)
-    return [kernel.name for kernel in kernels].index(name) + 1
+    return kernels_of(decoding).index(name) + 1
 
 
 def run_judged(decoding: Decoding) -> list[tuple[Array, Array]]:

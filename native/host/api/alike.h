@@ -61,7 +61,7 @@ struct Places<fmha_cache> {
                                           offsetof(P, kv_indices),   offsetof(P, cache_batch_idx),
                                           offsetof(P, k_scale.data), offsetof(P, v_scale.data)};
   static constexpr std::array<size_t, 0> kIdle = {};
-  // A kernel is for values that lie in their keys.
+  // One kernel is only for values that lie in the keys' memory.
   static bool extra(const P& cache) { return cache.k.data == cache.v.data; }
 };
 

@@ -239,11 +239,6 @@ class Decode {
 // Waves that a SIMD must have room for: beyond head dim 128 registers do for one.
 constexpr int decode_waves_per_simd(int hdim) { return hdim <= 128 ? 2 : 1; }
 
-// Facts of an instance for the host. native/tools/catalogue/report.py reads them out of the code object.
-struct DecodeFacts {
-  int32_t block_size, tile_m, tile_n, hdim_q, hdim_v;
-};
-
 }  // namespace fmha
 
 // FMHA_DECODE_KERNEL(symbol, type of q, of the cache, head dims of the tile, layout of the cache, rows of a

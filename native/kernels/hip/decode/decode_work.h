@@ -13,6 +13,11 @@ namespace fmha {
 // Scores of keys that lie together, or dims of O.
 using DecodeRun = __attribute__((ext_vector_type(kDecodeRun))) float;
 
+// Facts of an instance for the host. native/tools/catalogue/report.py reads them out of the code object.
+struct DecodeFacts {
+  int32_t block_size, tile_m, tile_n, hdim_q, hdim_v;
+};
+
 // The kernel's arguments, at an address that the compiler takes for another one each time: it would load them
 // all at the beginning, keep them until the end, and spill.
 __device__ inline const DecodeParams& decode_arguments() {

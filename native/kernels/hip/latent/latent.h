@@ -258,18 +258,13 @@ class Latent {
   Float16 s[1], o[kTilesO];
 };
 
-// Facts of an instance for the host. native/tools/catalogue/report.py reads them out of the code object.
-struct LatentFacts {
-  int32_t block_size, tile_m, tile_n, hdim_q, hdim_v;
-};
-
 }  // namespace fmha
 
 // FMHA_LATENT_KERNEL(symbol, type of q and the cache, head dims of the tile): one kernel and its facts.
 #define FMHA_LATENT_KERNEL(entry, type, hdim_q, hdim_v)                                                   \
   using entry##_type = fmha::Latent<fmha::type, hdim_q, hdim_v>;                                          \
   extern "C" __device__ __attribute__((used, visibility("protected")))                                    \
-  const fmha::LatentFacts entry##_facts = {fmha::kLatentBlock, entry##_type::kRows, entry##_type::kTileN, \
+  const fmha::DecodeFacts entry##_facts = {fmha::kLatentBlock, entry##_type::kRows, entry##_type::kTileN, \
                                            hdim_q, hdim_v};                                               \
   extern "C" __global__ __launch_bounds__(fmha::kLatentBlock, 1) void entry(fmha::DecodeParams) {         \
     entry##_type::run();                                                                                  \

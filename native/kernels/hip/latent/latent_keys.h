@@ -57,13 +57,13 @@ class LatentKeys {
     for (; block < work.last_block; ++block) {
       if constexpr (kBuffers == 2) {
         wait_for_loads<0>();
-        meet();  // and the block before was read
+        pingpong_barrier();  // and the block before was read
         if (block + 1 < work.last_block) load(work, block + 1);
       } else {
-        meet();  // the block before was read
+        pingpong_barrier();  // the block before was read
         store();
         load(work, block + 1);
-        meet();
+        pingpong_barrier();
       }
       ask(work, block + 2);
       do_block(block, tile(block));
@@ -72,14 +72,6 @@ class LatentKeys {
 
  private:
   __device__ LdsByte* tile(int block) const { return tiles + block % kBuffers * Block::kBytes; }
-
-  // Waits until all waves are here, and their stores in LDS.
-  __device__ static void meet() {
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
-    __builtin_amdgcn_s_barrier();
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
-    __builtin_amdgcn_sched_barrier(0);
-  }
 
   // In which page the wave's keys of a block are: eight lanes have a key. Behind the last block they are the
   // last key.
