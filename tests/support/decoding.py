@@ -58,6 +58,9 @@ class Problem:
 class Decoding:
     """A problem on the device."""
 
+    averages = True
+    """Whether rounding errors of different rows are independent."""
+
     def __init__(self, p: Problem) -> None:
         self.p = p
         self.rng = np.random.default_rng(p.seed)
@@ -230,5 +233,5 @@ def run_judged(decoding: Decoding) -> list[tuple[Array, Array]]:
     results = decoding.run()
     for b, (o, lse) in enumerate(results):
         if o.size:
-            judge(decoding.expected(b), o, lse)
+            judge(decoding.expected(b), o, lse, decoding.averages)
     return results

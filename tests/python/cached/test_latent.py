@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from built import rows, this_arch
+from built import fp8, rows, this_arch
+from cases_types import DTYPES
 from decoding import Decoding, Problem, kernels_of, run_judged
+from decoding_stored import Stored, Storing, run_stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plugins import hypothesis_profile
 from strict import wave_order
 
 import pyfa_rocm
+from pyfa_rocm._call.params import CATALOGUE_TYPES
 
 EXAMPLES = hypothesis_profile.EXAMPLES // 16
 LATENT = Problem(nhead_k=1, ratio=128, hdim=576, hdim_v=512, page_size=64, latent=True)
@@ -130,3 +133,83 @@ def test_random(schedule: str, problem: Problem) -> None:
     problem = problem if this_arch().startswith("gfx9") else replace(problem, options={"num_splits": 2})
     with wave_order(schedule):
         run_judged(Decoding(problem))
+
+
+EIGHT_BITS = Stored(**vars(LATENT) | {"cache_dtype": fp8(), "scales": "sequence"})
+
+
+def has_kernel_of_eight_bits(p: Stored) -> bool:
+    types = {(row["dtype"], row["cache_dtype"]) for row in rows("decode") if row["latent"]}
+    return (CATALOGUE_TYPES[p.dtype], CATALOGUE_TYPES[p.stored]) in types
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"dtype": "float16"},
+        {"scales": ""},
+        {"scales": "tensor", "lengths": (33, 1, 0, 257), "seqlens_q": (1,) * 4},
+        {"scales": "page"},
+        {"scales": "page", "page_size": 4, "dtype": "float16", "options": {"num_splits": 3}},
+        {"scales": "page", "page_size": 1, "lengths": (0, 70), "softcap": 15.0},
+        {"scales": "page", "ratio": 40, "seqlens_q": (3, 3), "causal": True, "window": (50, 0)},
+        {"scales": "page", "alibi": True, "lengths": (100,), "seqlens_q": (1,)},
+        {"ratio": 16, "seqlens_q": (2, 9), "packed": True, "causal": True, "lengths": (150, 9)},
+        {"ratio": 129, "softcap": 15.0, "seqlens_q": (2, 2), "causal": True},
+        {"ratio": 33, "alibi": True, "dtype": "float16", "options": {"num_splits": 1}},
+        {"leftpad": (30, 5), "options": {"num_splits": 4}},
+        {"hdim": 560, "hdim_v": 480, "dtype": "float16"},
+        {"hdim": 544, "hdim_v": 496, "options": {"num_splits": 2}, "nhead_k": 2, "ratio": 32},
+    ],
+    ids=str,
+)
+def test_eight_bits(change: dict[str, Any]) -> None:
+    """Keys are widened; the scale of keys multiplies scores, that of values O."""
+    p = replace(EIGHT_BITS, **change)
+    run_stored(p)
+    assert kernels_of(Storing(p))[0].endswith("_m128") == has_kernel_of_eight_bits(p)
+
+
+def test_few_rows_of_eight_bits() -> None:
+    for change in ({"ratio": 16}, {"latent": False}):
+        p = replace(EIGHT_BITS, **change)
+        run_stored(p)
+        assert not kernels_of(Storing(p))[0].endswith("_m128")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_every_number_of_eight_bits_is_widened_exactly(dtype: str) -> None:
+    """Each row sees one token, so that O is that token's value."""
+    p = replace(EIGHT_BITS, dtype=dtype, scales="", lengths=(1, 1), ratio=32)
+    if not has_kernel_of_eight_bits(p):
+        pytest.skip(f"{this_arch()} reads no latent caches of 8 bits by such a kernel")
+    bits = np.resize(np.arange(256, dtype=np.uint8), 512)
+    numbers = bits.view(DTYPES[p.stored]).astype(np.float32)
+    numbers = np.where(np.isnan(numbers), 0, numbers)
+    decoding = Storing(p)
+    for k in decoding.k:
+        k[0, 0, :512] = np.clip(numbers, -240, 240)
+    decoding.v = [k[..., :512] for k in decoding.k]
+    for q in decoding.q:
+        q[...] = 0
+    for o, _ in run_judged(decoding):
+        assert (o[0, 0].astype(np.float32) == np.clip(numbers, -240, 240)).all()
+
+
+@st.composite
+def problems_of_eight_bits(draw: st.DrawFn) -> Stored:
+    p = draw(problems())
+    fields = vars(p) | {"pages": "table", "heads_first": False, "cache_dtype": fp8()}
+    fields |= {name: fields[name] // 16 * 16 for name in ("hdim", "hdim_v")}
+    return Stored(**fields, scales=draw(st.sampled_from(("", "tensor", "sequence", "page"))))
+
+
+@pytest.mark.parametrize("schedule", ["round", "reverse", "random:1"])
+@settings(max_examples=EXAMPLES)
+@given(problem=problems_of_eight_bits())
+def test_random_of_eight_bits(schedule: str, problem: Stored) -> None:
+    if not has_kernel_of_eight_bits(problem):
+        problem = replace(problem, options={"num_splits": 2})
+    with wave_order(schedule):
+        run_stored(problem)

@@ -80,12 +80,9 @@ __device__ inline Float2 floats_of_fp8(uint32_t four) {
 #endif
 }
 
-// The j % 4-th of four. On gfx12 one at a time: of what v_cvt_pk_f32_fp8 takes, clang 20 keeps in registers
-// below 128 for as long as it lives, and spills what does not fit there.
-template <typename C>
-__device__ inline float float_of_fp8(uint32_t four, int j) {
-  static_assert(__is_same(C, ArchFp8));
-#if defined(__GFX12__)
+#if defined(FMHA_HAS_FP8)
+// The j % 4-th of four, by an instruction that converts one.
+__device__ inline float one_of_fp8(uint32_t four, int j) {
   const int x = static_cast<int>(four);
   switch (j % 4) {
     case 0:
@@ -97,6 +94,16 @@ __device__ inline float float_of_fp8(uint32_t four, int j) {
     default:
       return __builtin_amdgcn_cvt_f32_fp8(x, 3);
   }
+}
+#endif
+
+// The j % 4-th of four. On gfx12 one at a time: of what v_cvt_pk_f32_fp8 takes, clang 20 keeps in registers
+// below 128 for as long as it lives, and spills what does not fit there.
+template <typename C>
+__device__ inline float float_of_fp8(uint32_t four, int j) {
+  static_assert(__is_same(C, ArchFp8));
+#if defined(__GFX12__)
+  return one_of_fp8(four, j);
 #else
   const Float2 two = j % 4 < 2 ? floats_of_fp8<false>(four) : floats_of_fp8<true>(four);
   return two[j % 2];

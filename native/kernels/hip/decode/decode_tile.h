@@ -140,10 +140,7 @@ struct DecodeTile {
       _Pragma("unroll") for (int i = 0; i < kDecodeRun; ++i) most = __builtin_fmaxf(most, fractions[t][i]);
     }
     most = max_of_row(most);
-    constexpr uint32_t kExponent = 0x7f800000, kOne = 0x00800000;
-    const float next =
-        most == unit ? unit
-                     : __builtin_bit_cast(float, (__builtin_bit_cast(uint32_t, most) & kExponent) + kOne);
+    const float next = DecodeWork::unit_for(most, unit);
     const float inverse = next == 0 ? 0 : 1 / next;
     for (auto& tile : fractions) tile *= inverse;
     const float factor = unit * inverse;

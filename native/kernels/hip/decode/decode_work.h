@@ -99,12 +99,21 @@ struct DecodeWork {
     if (p.v_scale != nullptr) unit = p.v_scale[scale_at(p.v_scale_strides, batch())];
   }
 
-  // Returns the scales of a lane's keys at `at` of a tile.
+  // Returns the scales of a lane's keys at `at` of a tile, and that of one key.
   __device__ DecodeRun page_scales(const float* scales, const ScaleStrides& s, int at) const {
-    const auto of = [&](int token) { return scales[scale_at(s, place.page_of(place.within(token)))]; };
     DecodeRun run;
-    _Pragma("unroll") for (int i = 0; i < kDecodeRun; ++i) run[i] = of(at + i);
+    _Pragma("unroll") for (int i = 0; i < kDecodeRun; ++i) run[i] = page_scale(scales, s, at + i);
     return run;
+  }
+  __device__ float page_scale(const float* scales, const ScaleStrides& s, int at) const {
+    return scales[scale_at(s, place.page_of(place.within(at)))];
+  }
+
+  // The power of two above the largest scale of values so far: `unit`, if that is still it.
+  __device__ static float unit_for(float most, float unit) {
+    constexpr uint32_t kExponent = 0x7f800000, kOne = 0x00800000;
+    if (most == unit) return unit;
+    return __builtin_bit_cast(float, (__builtin_bit_cast(uint32_t, most) & kExponent) + kOne);
   }
 
   const DecodeParams& p;

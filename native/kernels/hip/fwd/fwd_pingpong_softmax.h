@@ -197,6 +197,11 @@ class Softmax {
     const float factor = __builtin_amdgcn_exp2f(reference - next);
     refer_to(next);
     sum *= factor;
+    rescale(o, factor);
+  }
+
+ public:
+  __device__ static void rescale(Float16 (&o)[kTilesO], float factor) {
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
       if constexpr (kTilesO > 8) {
         scale_in_agprs<0>(o[t], factor);
@@ -209,6 +214,7 @@ class Softmax {
     }
   }
 
+ private:
   struct Filling {
     Four arguments, powers, sums;
   };

@@ -21,16 +21,19 @@
 #include "hip/decode/decode_work.h"
 #include "hip/fwd/fwd_pingpong_softmax.h"
 #include "hip/latent/latent_keys.h"
+#include "hip/latent/latent_products.h"
 
 namespace fmha {
 
 inline constexpr int kLatentBlock = 64 * kLatentWaves;
 
-// One instance: head dims up to kQ and kV, T of q and of the cache.
-template <typename T, int kQ, int kV>
+// One instance: head dims up to kQ and kV, T of q, C of the cache.
+template <typename T, typename C, int kQ, int kV>
 class Latent {
   using Block = LatentBlock;
+  using Keys = LatentKeys<T, C>;
   static constexpr float kLog2e = 1.44269504088896340736F;
+  static constexpr bool kScaled = sizeof(C) == 1;
   static constexpr int kRowsOfWave = 32;
   static constexpr int kSteps = kQ / 16, kTilesO = kV / 32;
   static_assert(kQ == Block::kDims + Block::kRest,
@@ -41,21 +44,22 @@ class Latent {
   static constexpr int kRows = kLatentWaves * kRowsOfWave, kTileN = Block::kKeys;
 
   __device__ static void run() {
-    __shared__ __attribute__((aligned(256))) uint8_t lds[LatentKeys<T>::kLdsBytes];
+    __shared__ __attribute__((aligned(256))) uint8_t lds[Keys::kLdsBytes];
     Latent d(decode_arguments());
     if (!d.work.find(kRows)) return;
     d.begin();
-    LatentKeys<T> keys;
+    Keys keys;
     keys.begin(d.work, (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
     if (!d.has_rows()) {
-      keys.walk(d.work, [](int, LdsByte*) {});  // its keys are the others' too
+      keys.walk(d.work,
+                [&](int block, LdsByte*) { keys.widen(block + 1, 0, 1); });  // they are the others' too
       return;
     }
     d.begin_rows();
     keys.walk(d.work, [&](int block, const LdsByte* tile) {
       d.multiply_keys(tile);
       d.weigh(block);
-      d.multiply_values(tile);
+      d.multiply_values(tile, [&](int part, int parts) { keys.widen(block + 1, part, parts); });
     });
     d.end();
   }
@@ -66,8 +70,17 @@ class Latent {
   __device__ void begin() {
     wave = decode_wave();
     work.find_range(kRows, kTileN);
-    float unit;
-    work.find_scales(false, unit);
+    plain = p.softcap == 0 && p.alibi == nullptr && !(kScaled && p.scale_per_page != 0);
+    unit = value_scale();
+    work.scale = __builtin_bit_cast(
+        float, __builtin_amdgcn_readfirstlane(__builtin_bit_cast(int, work.scale)));  // a product
+  }
+
+  // Finds the factor on scores, and returns that on O.
+  __device__ float value_scale() {
+    float of_values;
+    work.find_scales(kScaled, of_values);
+    return of_values;
   }
 
   __device__ bool has_rows() const { return work.first_row + wave * kRowsOfWave < work.rows; }
@@ -112,18 +125,18 @@ class Latent {
       ring[i % (kAhead + 1)] = lds_load<Dwords4>(at);
     };
     _Pragma("unroll") for (int i = 0; i < kAhead; ++i) read(i);
-    s[0] = Float16{};
     _Pragma("unroll") for (int i = 0; i < kSteps; ++i) {
       read(i + kAhead);
       __builtin_amdgcn_sched_barrier(0);
-      s[0] = multiply_one<T>(ring[i % (kAhead + 1)], q[i], s[0]);
+      multiply_in_vgprs<T>(ring[i % (kAhead + 1)], q[i], s[0], i == 0);
     }
+    wait_for_sum(s[0]);
   }
 
   // Scores to P. A lane has keys 8 * i + half * 4 + j in elements 4 * i + j.
   __device__ void weigh(int block) {
     const int at = block * kTileN + lane_anew() / 32 * 4;
-    const float scale = shape(at);
+    const float scale = shape(block, at);
     if (__builtin_amdgcn_ballot_w64(block * kTileN < seen_from || block * kTileN + kTileN - 1 > seen_to) !=
         0) {
       for_each([&](float x, int key) {
@@ -131,12 +144,69 @@ class Latent {
       });
     }
     rows.run(s, PlainScores{scale}, probabilities, o, [](int) {});
+    if constexpr (kScaled) {
+      if (!plain && scales_pages(decode_arguments().v_scale)) scale_values(block, scale);
+    }
+  }
+
+  // ---- Scales by page, as hip/decode/decode_tile.h has them.
+
+  __device__ static bool scales_pages(const float* scales) {
+    return decode_arguments().scale_per_page != 0 && scales != nullptr;
+  }
+
+  // Each lane asks for one of the block's keys, and gives it to those that have its scores.
+  class PageScales {
+   public:
+    __device__ PageScales(const DecodeWork& work, const float* scales, const ScaleStrides& strides, int block)
+        : own_(work.page_scale(scales, strides, block * kTileN + lane_anew() % kTileN)),
+          first_(lane_anew() / 32 * 4) {}
+
+    __device__ float operator()(int key) const {
+      if (key % 4 == 0) __builtin_amdgcn_sched_barrier(0);  // few at once, as registers allow
+      return __builtin_bit_cast(
+          float, __builtin_amdgcn_ds_bpermute((first_ + key) * 4, __builtin_bit_cast(int, own_)));
+    }
+
+   private:
+    float own_;
+    int first_;
+  };
+
+  // P anew, of which fractions are rounded, and O in the new unit.
+  __device__ void scale_values(int block, float scale) {
+    const DecodeParams& p = decode_arguments();
+    const PageScales of(work, p.v_scale, p.v_scale_strides, block);
+    float most = unit;
+    for_each([&](float x, int key) {
+      most = __builtin_fmaxf(most, of(key));
+      return x;
+    });
+    const Halves of_halves = halves(most, lane_anew());
+    most = __builtin_fmaxf(of_halves.first, of_halves.second);
+    const float next = DecodeWork::unit_for(most, unit), inverse = next == 0 ? 0 : 1 / next;
+    const float factor = unit * inverse, reference = rows.state()[0];
+    unit = next;
+    for_each([&](float x, int key) {
+      return __builtin_amdgcn_exp2f(__builtin_fmaf(x, scale, -reference)) * (of(key) * inverse);
+    });
+    _Pragma("unroll") for (int i = 0; i < 8; ++i) {
+      probabilities[i / 4][i % 4] = rounded_pair<T>(s[0][2 * i], s[0][2 * i + 1]);
+    }
+    if (__builtin_amdgcn_ballot_w64(factor != 1) != 0) rows.rescale(o, factor);
   }
 
   // Softcap and ALiBi make base-2 exponents of the products, in place; returns the factor of those that are
   // left to make.
-  __device__ float shape(int at) {
+  __device__ float shape(int block, int at) {
+    if (plain) return work.scale * kLog2e;
     const DecodeParams& p = decode_arguments();
+    if constexpr (kScaled) {
+      if (scales_pages(p.k_scale)) {
+        const PageScales of(work, p.k_scale, p.k_scale_strides, block);
+        for_each([&](float x, int key) { return x * of(key); });
+      }
+    }
     if (p.softcap == 0 && p.alibi == nullptr) return work.scale * kLog2e;
     if (p.softcap != 0) {
       const float to_two = 2 * kLog2e * work.scale / p.softcap;
@@ -164,11 +234,12 @@ class Latent {
 
   // Tile 4 * t + u of O has dims 128 * t + 4 * m + u, so that a lane reads four dims of a key at once: of
   // each eight keys the four whose P it has. A product takes 16 keys on gfx950, and 8 elsewhere.
-  __device__ void multiply_values(const LdsByte* tile) {
+  // `meanwhile` is called now and then, with the number of the call, and of all.
+  template <typename Meanwhile>
+  __device__ void multiply_values(const LdsByte* tile, Meanwhile meanwhile) {
     const int lane = lane_anew();
     const LdsByte* from = tile + lane / 32 * 4 * Block::kPitch + lane % 32 * 8;
-    constexpr int kEights = LatentKeys<T>::kBuffers, kGroups = kV / 128,
-                  kAll = kTileN / (8 * kEights) * kGroups;
+    constexpr int kEights = Keys::kBuffers, kGroups = kV / 128, kAll = kTileN / (8 * kEights) * kGroups;
     Dwords2 ring[2][kEights][4];
     const auto read = [&](int n) {
       _Pragma("unroll") for (int i = 0; i < 4 * kEights; ++i) {
@@ -185,6 +256,7 @@ class Latent {
       _Pragma("unroll") for (int u = 0; u < 4; ++u) {
         Float16& to = o[n % kGroups * 4 + u];
         const Dwords2 first = turned(x[0], u), second = turned(x[kEights - 1], u);
+        meanwhile(n * 4 + u, kAll * 4);
         if constexpr (kEights == 2) {
           to = multiply_one<T>(Dwords4{first.x, first.y, second.x, second.y}, weights, to);
         } else {
@@ -206,7 +278,9 @@ class Latent {
   __device__ void end() {
     const DecodeParams& p = decode_arguments();
     const int token = own_token(), head = work.head_of(own_row(), token);
-    const auto [factor, lse] = rows.result(work.split == 0 ? p.sinks : nullptr, head);
+    const auto [of_sum, lse] = rows.result(work.split == 0 ? p.sinks : nullptr, head);
+    float factor = of_sum;
+    if constexpr (kScaled) factor *= p.scale_per_page != 0 ? unit : value_scale();
     const int lane = lane_anew();
     if (work.first_row + wave * kRowsOfWave + lane % 32 >= work.rows) return;
     const int64_t batch = p.cu_q == nullptr ? work.batch() : 0;
@@ -252,6 +326,8 @@ class Latent {
   const DecodeParams& p;
   DecodeWork work;
   int wave;
+  bool plain;              // scores are only scaled, by one number, and so is O
+  float unit;              // of O, if values have scales by page
   int seen_from, seen_to;  // keys that the lane's row sees, both included
   Softmax<T, 1, kTilesO> rows;
   Dwords4 q[kSteps], probabilities[2];
@@ -260,9 +336,9 @@ class Latent {
 
 }  // namespace fmha
 
-// FMHA_LATENT_KERNEL(symbol, type of q and the cache, head dims of the tile): one kernel and its facts.
-#define FMHA_LATENT_KERNEL(entry, type, hdim_q, hdim_v)                                                   \
-  using entry##_type = fmha::Latent<fmha::type, hdim_q, hdim_v>;                                          \
+// FMHA_LATENT_KERNEL(symbol, type of q, of the cache, head dims of the tile): one kernel and its facts.
+#define FMHA_LATENT_KERNEL(entry, type, cache, hdim_q, hdim_v)                                            \
+  using entry##_type = fmha::Latent<fmha::type, fmha::cache, hdim_q, hdim_v>;                             \
   extern "C" __device__ __attribute__((used, visibility("protected")))                                    \
   const fmha::DecodeFacts entry##_facts = {fmha::kLatentBlock, entry##_type::kRows, entry##_type::kTileN, \
                                            hdim_q, hdim_v};                                               \

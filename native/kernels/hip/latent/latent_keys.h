@@ -26,11 +26,15 @@ struct LatentBlock {
   }
 };
 
-// T of the cache.
-template <typename T>
+// T of q, C of the cache. Keys of 8 bits are widened to T between products of values: on gfx950 they go on to
+// the other block of LDS, elsewhere to registers.
+template <typename T, typename C>
 class LatentKeys {
   using Block = LatentBlock;
   static constexpr int kOwnKeys = Block::kOwnKeys, kLanes = 64 / kOwnKeys;  // of a key's rest
+  static constexpr int kLoads = kOwnKeys + 1;                               // the last is of the rests
+  static constexpr bool kWidens = sizeof(C) == 1;
+  using Loaded = __attribute__((ext_vector_type(2 * sizeof(C)))) uint32_t;  // eight dims
 
  public:
 #if defined(__gfx950__)
@@ -43,10 +47,10 @@ class LatentKeys {
   __device__ void begin(const DecodeWork& work, LdsByte* lds) {
     tiles = lds;
     wave = decode_wave();
-    k = static_cast<const T*>(work.p.k) + blockIdx.y * work.p.k_strides.nhead;
+    k = static_cast<const C*>(work.p.k) + blockIdx.y * work.p.k_strides.nhead;
   }
 
-  // Calls do_block with each block's number, and where it is in LDS.
+  // Calls do_block with each block's number, and where it is in LDS; it calls `widen`.
   template <typename DoBlock>
   __device__ void walk(const DecodeWork& work, DoBlock do_block) {
     int block = work.first_block;
@@ -54,11 +58,16 @@ class LatentKeys {
     ask(work, block);
     load(work, block);
     ask(work, block + 1);
+    widen(block, 0, 1);
     for (; block < work.last_block; ++block) {
-      if constexpr (kBuffers == 2) {
+      if constexpr (kLoadsWriteLds) {
         wait_for_loads<0>();
         pingpong_barrier();  // and the block before was read
         if (block + 1 < work.last_block) load(work, block + 1);
+      } else if constexpr (kBuffers == 2) {
+        wait_for_lds();
+        pingpong_barrier();
+        load(work, block + 1);
       } else {
         pingpong_barrier();  // the block before was read
         store();
@@ -70,7 +79,27 @@ class LatentKeys {
     }
   }
 
+  // Part `part` of so many of the work on the keys of `block`, which were loaded. Of many parts the last have
+  // a pair of each lane, or on gfx950 two.
+  __device__ void widen(int block, int part, int parts) {
+    if constexpr (kWidens) {
+      constexpr int kPairs = kBuffers == 2 ? 2 : 1, kPieces = 4 * kLoads / kPairs;
+      _Pragma("unroll") for (int i = 0; i < kPieces; ++i) {
+        if (part != (parts == 1 ? 0 : parts - kPieces + i)) continue;
+        _Pragma("unroll") for (int n = i * kPairs; n < (i + 1) * kPairs; ++n) {
+          stored[n / 4][n % 4] = pair_of_fp8(loaded[n / 4][n % 4 / 2], n % 2);
+          if constexpr (kBuffers == 2) {
+            if (n % 4 == 3) store_one(n / 4, tile(block), lane_anew(), stored[n / 4]);
+          }
+        }
+        if (parts > 1) __builtin_amdgcn_sched_barrier(0);
+      }
+    }
+  }
+
  private:
+  static constexpr bool kLoadsWriteLds = kBuffers == 2 && !kWidens;
+
   __device__ LdsByte* tile(int block) const { return tiles + block % kBuffers * Block::kBytes; }
 
   // In which page the wave's keys of a block are: eight lanes have a key. Behind the last block they are the
@@ -96,38 +125,65 @@ class LatentKeys {
     _Pragma("unroll") for (int i = 0; i < kOwnKeys; ++i) {
       const int64_t key = static_cast<uint32_t>(__builtin_amdgcn_readlane(static_cast<int>(at), i * kLanes)) |
                           int64_t{__builtin_amdgcn_readlane(static_cast<int>(at >> 32), i * kLanes)} << 32;
-      move(own[i], first + i * Block::kPitch, k + key + dim);
+      move(i, first + i * Block::kPitch, k + key + dim);
     }
     // A load writes LDS in the order of its lanes, which exchange chunks by their addresses.
-    const int chunk = kBuffers == 2 ? lane % kLanes ^ lane / kLanes : lane % kLanes;
+    const int chunk = kLoadsWriteLds ? lane % kLanes ^ lane / kLanes : lane % kLanes;
     const int last = Block::kDims + chunk * 8;
-    move(rest, tile(block) + Block::kRests + wave * 64 * kChunk, k + at + (last < p.hdim_q ? last : 0));
+    move(kOwnKeys, tile(block) + Block::kRests + wave * 64 * kChunk, k + at + (last < p.hdim_q ? last : 0));
   }
 
-  // Sixteen bytes of each lane to registers, or to LDS, where the first lane's go to `to`.
-  __device__ static void move([[maybe_unused]] Dwords4& loaded, [[maybe_unused]] LdsByte* to, const T* from) {
+  // Eight dims of each lane to registers, or to LDS, where the first lane's go to `to`.
+  __device__ void move(int i, [[maybe_unused]] LdsByte* to, const C* from) {
+    if constexpr (kLoadsWriteLds) {
 #if defined(__gfx950__)
-    const auto place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to));
-    asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tglobal_load_lds_dwordx4 %1, off" ::"s"(place), "v"(from)
-                 : "memory");
+      const auto place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to));
+      asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tglobal_load_lds_dwordx4 %1, off" ::"s"(place), "v"(from)
+                   : "memory");
+#endif
+    } else if constexpr (kWidens) {
+      loaded[i] = global_load<Loaded>(from);
+    } else {
+      stored[i] = global_load<Dwords4>(from);
+    }
+  }
+
+  // The first pair of four, or the second. While a product is on its way, one number after the other: a
+  // conversion of two takes the matrix unit's registers too.
+  __device__ static uint32_t pair_of_fp8(uint32_t four, int second) {
+#if defined(__gfx950__)
+    if constexpr (__is_same(T, Fp16)) {
+      const auto low = __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(four, 1.0F, false),
+                 high = __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(four, 1.0F, true);
+      return __builtin_bit_cast(uint32_t, second ? high : low);
+    } else {
+      const auto low = __builtin_amdgcn_cvt_scalef32_pk_bf16_fp8(four, 1.0F, false),
+                 high = __builtin_amdgcn_cvt_scalef32_pk_bf16_fp8(four, 1.0F, true);
+      return __builtin_bit_cast(uint32_t, second ? high : low);
+    }
+#elif defined(FMHA_HAS_FP8)
+    return exact_pair<T>(one_of_fp8(four, 2 * second), one_of_fp8(four, 2 * second + 1));
 #else
-    loaded = global_load<Dwords4>(from);
+    return four;
 #endif
   }
 
   __device__ void store() const {
-    const int lane = lane_anew(), first = wave * kOwnKeys;
-    _Pragma("unroll") for (int i = 0; i < kOwnKeys; ++i) {
-      lds_store(tiles + (first + i) * Block::kPitch + lane * kChunk, own[i]);
-    }
-    lds_store(tiles + Block::rest(first + lane / kLanes, lane % kLanes), rest);
+    const int lane = lane_anew();
+    _Pragma("unroll") for (int i = 0; i < kLoads; ++i) store_one(i, tiles, lane, stored[i]);
+  }
+  __device__ void store_one(int i, LdsByte* to, int lane, Dwords4 x) const {
+    const int first = wave * kOwnKeys;
+    const int rest = Block::rest(first + lane / kLanes, lane % kLanes);
+    lds_store(to + (i < kOwnKeys ? (first + i) * Block::kPitch + lane * kChunk : rest), x);
   }
 
   LdsByte* tiles;
-  const T* k;  // of this workgroup's head
+  const C* k;  // of this workgroup's head
   int wave;
   int page;  // of the lane's key of the block that is loaded next
-  Dwords4 own[kOwnKeys], rest;
+  Loaded loaded[kLoads];
+  Dwords4 stored[kLoads];
 };
 
 }  // namespace fmha

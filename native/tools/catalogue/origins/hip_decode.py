@@ -21,7 +21,7 @@ class HipDecode(Origin):
         layout = f"Decode{row.layout.capitalize()}"
         dims = f"{row.hdim_q}, {row.hdim_v}"
         if row.latent:
-            if (row.cache_dtype, row.layout, row.tile_m) != (row.dtype, "rows", 128):
-                raise ValueError(f"{row.name}: its type is the cache's, which has rows; tile_m is 128")
-            return f"FMHA_LATENT_KERNEL({row.name}, {row.dtype.capitalize()}, {dims})"
+            if (row.layout, row.tile_m) != ("rows", 128):
+                raise ValueError(f"{row.name}: its cache has rows, and tile_m is 128")
+            return f"FMHA_LATENT_KERNEL({row.name}, {types}, {dims})"
         return f"FMHA_DECODE_KERNEL({row.name}, {types}, {dims}, {layout}, {row.tile_m})"
