@@ -6,7 +6,7 @@
 // A workgroup has four waves, each alone on its SIMD with 32 rows. They share a block of 32 keys:
 //
 //   phase           a wave                                                    matrix cycles
-//   stores          its eight keys, loaded during the block before, to LDS
+//   stores          its eight keys, loaded during the block before, to LDS (8-bit ones are widened earlier)
 //   S^T = K Q^T     32x32x8; a lane has 16 keys of one row                    2304
 //   softmax         that of hip/fwd/fwd_pingpong_softmax.h
 //   O^T = V^T P^T   four keys by four dims are turned inside of a lane by     2048
@@ -51,13 +51,20 @@ class Latent {
     Keys keys;
     keys.begin(d.work, (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
     if (!d.has_rows()) {
-      keys.walk(d.work,
-                [&](int block, LdsByte*) { keys.widen(block + 1, 0, 1); });  // they are the others' too
+      keys.walk(d.work, [&](int block, LdsByte*) {
+        keys.load(d.work, block + 1);
+        keys.widen(block + 1, 0, 1);
+      });  // they are the others' too
       return;
     }
     d.begin_rows();
     keys.walk(d.work, [&](int block, const LdsByte* tile) {
-      d.multiply_keys(tile);
+      d.multiply_keys(tile, [&](int step) {
+        constexpr int kSteps = Keys::kBuffers;  // a part
+        if (step % kSteps == 0 && step / kSteps < Keys::kLoadParts) {
+          keys.load(d.work, block + 1, step / kSteps);
+        }
+      });
       d.weigh(block);
       d.multiply_values(tile, [&](int part, int parts) { keys.widen(block + 1, part, parts); });
     });
@@ -113,7 +120,9 @@ class Latent {
 
   // ---- A block of keys.
 
-  __device__ void multiply_keys(const LdsByte* tile) {
+  // `meanwhile` is called with the number of each step.
+  template <typename Meanwhile>
+  __device__ void multiply_keys(const LdsByte* tile, Meanwhile meanwhile) {
     constexpr int kAhead = 3, kWhole = Block::kDims / 16;
     const int lane = lane_anew(), key = lane % 32, half = lane / 32;
     const LdsByte* from = tile + key * Block::kPitch + half * kChunk;
@@ -129,6 +138,7 @@ class Latent {
       read(i + kAhead);
       __builtin_amdgcn_sched_barrier(0);
       multiply_in_vgprs<T>(ring[i % (kAhead + 1)], q[i], s[0], i == 0);
+      meanwhile(i);
     }
     wait_for_sum(s[0]);
   }

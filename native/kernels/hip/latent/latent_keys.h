@@ -22,7 +22,7 @@ struct LatentBlock {
 
   // Where chunk `chunk` of the rest of a key is.
   __device__ static int rest(int key, int chunk) {
-    return kRests + key * kRest * 2 + (chunk ^ key % kRestChunks) * kChunk;
+    return kRests + key * kRest * 2 + (chunk ^ (key & (kRestChunks - 1))) * kChunk;
   }
 };
 
@@ -50,33 +50,59 @@ class LatentKeys {
     k = static_cast<const C*>(work.p.k) + blockIdx.y * work.p.k_strides.nhead;
   }
 
-  // Calls do_block with each block's number, and where it is in LDS; it calls `widen`.
+  // Calls do_block with each block's number, and where it is in LDS. For the next block, it calls `load` with
+  // each part, and `widen`.
   template <typename DoBlock>
   __device__ void walk(const DecodeWork& work, DoBlock do_block) {
     int block = work.first_block;
     if (block >= work.last_block) return;
     ask(work, block);
     load(work, block);
-    ask(work, block + 1);
     widen(block, 0, 1);
     for (; block < work.last_block; ++block) {
       if constexpr (kLoadsWriteLds) {
         wait_for_loads<0>();
         pingpong_barrier();  // and the block before was read
-        if (block + 1 < work.last_block) load(work, block + 1);
       } else if constexpr (kBuffers == 2) {
         wait_for_lds();
         pingpong_barrier();
-        load(work, block + 1);
       } else {
         pingpong_barrier();  // the block before was read
         store();
-        load(work, block + 1);
         pingpong_barrier();
       }
-      ask(work, block + 2);
       do_block(block, tile(block));
     }
+    if constexpr (kLoadsWriteLds) wait_for_loads<0>();  // they go on behind the last block
+  }
+
+  // The way of a block's keys to registers or LDS, whose page was asked for; the last part asks for that of
+  // the block behind it. Dims that the cache does not have are others: of q they are 0.
+  static constexpr int kLoadParts = 4 + kLoads;
+  __device__ void load(const DecodeWork& work, int block, int part) {
+    const DecodeParams& p = work.p;
+    if (part == 0) slot = work.place.slot_of(own_key(work.place, block));
+    if (part == 1) at = int64_t{work.place.listed(page)} * p.k_strides.page;
+    const int i = part - 3, lane = lane_anew();
+    if (part == 2) {
+      at += slot * p.k_strides.token;
+      dim = lane * 8 < p.hdim_q ? lane * 8 : 0;
+    }
+    if (i >= 0 && i < kOwnKeys) {
+      const int64_t key = static_cast<uint32_t>(__builtin_amdgcn_readlane(static_cast<int>(at), i * kLanes)) |
+                          int64_t{__builtin_amdgcn_readlane(static_cast<int>(at >> 32), i * kLanes)} << 32;
+      move(i, tile(block) + (wave * kOwnKeys + i) * Block::kPitch, k + key + dim);
+    }
+    if (i == kOwnKeys) {
+      // A load writes LDS in the order of its lanes, which exchange chunks by their addresses.
+      const int chunk = kLoadsWriteLds ? lane % kLanes ^ lane / kLanes : lane % kLanes;
+      const int last = Block::kDims + chunk * 8;
+      move(i, tile(block) + Block::kRests + wave * 64 * kChunk, k + at + (last < p.hdim_q ? last : 0));
+    }
+    if (i == kOwnKeys + 1) ask(work, block + 1);
+  }
+  __device__ void load(const DecodeWork& work, int block) {
+    _Pragma("unroll") for (int part = 0; part < kLoadParts; ++part) load(work, block, part);
   }
 
   // Part `part` of so many of the work on the keys of `block`, which were loaded. Of many parts the last have
@@ -115,24 +141,6 @@ class LatentKeys {
     return place.within(block * Block::kKeys + wave * kOwnKeys + lane_anew() / kLanes);
   }
 
-  // Dims that the cache does not have are others: of q they are 0.
-  __device__ void load(const DecodeWork& work, int block) {
-    const DecodeParams& p = work.p;
-    const int slot = work.place.slot_of(own_key(work.place, block));
-    const int64_t at = int64_t{work.place.listed(page)} * p.k_strides.page + slot * p.k_strides.token;
-    const int lane = lane_anew(), dim = lane * 8 < p.hdim_q ? lane * 8 : 0;
-    LdsByte* first = tile(block) + wave * kOwnKeys * Block::kPitch;
-    _Pragma("unroll") for (int i = 0; i < kOwnKeys; ++i) {
-      const int64_t key = static_cast<uint32_t>(__builtin_amdgcn_readlane(static_cast<int>(at), i * kLanes)) |
-                          int64_t{__builtin_amdgcn_readlane(static_cast<int>(at >> 32), i * kLanes)} << 32;
-      move(i, first + i * Block::kPitch, k + key + dim);
-    }
-    // A load writes LDS in the order of its lanes, which exchange chunks by their addresses.
-    const int chunk = kLoadsWriteLds ? lane % kLanes ^ lane / kLanes : lane % kLanes;
-    const int last = Block::kDims + chunk * 8;
-    move(kOwnKeys, tile(block) + Block::kRests + wave * 64 * kChunk, k + at + (last < p.hdim_q ? last : 0));
-  }
-
   // Eight dims of each lane to registers, or to LDS, where the first lane's go to `to`.
   __device__ void move(int i, [[maybe_unused]] LdsByte* to, const C* from) {
     if constexpr (kLoadsWriteLds) {
@@ -149,8 +157,8 @@ class LatentKeys {
   }
 
   // The first pair of four, or the second. While a product is on its way, one number after the other: a
-  // conversion of two takes the matrix unit's registers too.
-  __device__ static uint32_t pair_of_fp8(uint32_t four, int second) {
+  // conversion of two waits for the matrix unit, by the clock.
+  __device__ static uint32_t pair_of_fp8(uint32_t four, [[maybe_unused]] int second) {
 #if defined(__gfx950__)
     if constexpr (__is_same(T, Fp16)) {
       const auto low = __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(four, 1.0F, false),
@@ -181,7 +189,9 @@ class LatentKeys {
   LdsByte* tiles;
   const C* k;  // of this workgroup's head
   int wave;
-  int page;  // of the lane's key of the block that is loaded next
+  int page, slot;  // of the lane's key of the block that is loaded next
+  int64_t at;      // where that is
+  int dim;         // of the lane's chunk of each key
   Loaded loaded[kLoads];
   Dwords4 stored[kLoads];
 };

@@ -8,26 +8,24 @@
 
 namespace fmha {
 
-// The compiler does not know that these are products: between them, `sum` is for nothing else until
-// `wait_for_sum`. What they multiply comes from loads.
 #if defined(__gfx950__)
-#define FMHA_LATENT_PRODUCT(bits) "v_mfma_f32_32x32x16_" bits
+#define FMHA_LATENT_FP16 "v_mfma_f32_32x32x16_f16"
+#define FMHA_LATENT_BF16 "v_mfma_f32_32x32x16_bf16"
 #define FMHA_LATENT_WAIT "s_nop 11"
 #elif defined(__gfx942__)
-#define FMHA_LATENT_PRODUCT(bits) "v_mfma_f32_32x32x8_" bits
+#define FMHA_LATENT_FP16 "v_mfma_f32_32x32x8_f16"
+#define FMHA_LATENT_BF16 "v_mfma_f32_32x32x8_bf16"
 #define FMHA_LATENT_WAIT "s_nop 10"
 #else
-#define FMHA_LATENT_PRODUCT(bits) "v_mfma_f32_32x32x8" bits "_1k"
+#define FMHA_LATENT_FP16 "v_mfma_f32_32x32x8f16"
+#define FMHA_LATENT_BF16 "v_mfma_f32_32x32x8bf16_1k"
 #define FMHA_LATENT_WAIT "s_nop 15\n\ts_nop 1"
 #endif
 
+// The compiler does not know that these are products: until `wait_for_sum` the sum is for nothing else. What
+// they multiply comes from loads. The first one's sum is new.
 template <typename T, typename Operand>
 __device__ inline void sum_in_vgprs(Operand a, Operand b, Float16& sum, bool first) {
-#if defined(__gfx90a__)
-#define FMHA_LATENT_FP16 "v_mfma_f32_32x32x8f16"
-#else
-#define FMHA_LATENT_FP16 FMHA_LATENT_PRODUCT("f16")
-#endif
   if constexpr (__is_same(T, Fp16)) {
     if (first) {
       asm volatile("s_nop 1\n\t" FMHA_LATENT_FP16 " %0, %1, %2, 0" : "=&v"(sum) : "v"(a), "v"(b));
@@ -36,9 +34,9 @@ __device__ inline void sum_in_vgprs(Operand a, Operand b, Float16& sum, bool fir
     }
   } else {
     if (first) {
-      asm volatile("s_nop 1\n\t" FMHA_LATENT_PRODUCT("bf16") " %0, %1, %2, 0" : "=&v"(sum) : "v"(a), "v"(b));
+      asm volatile("s_nop 1\n\t" FMHA_LATENT_BF16 " %0, %1, %2, 0" : "=&v"(sum) : "v"(a), "v"(b));
     } else {
-      asm volatile(FMHA_LATENT_PRODUCT("bf16") " %0, %1, %2, %0" : "+v"(sum) : "v"(a), "v"(b));
+      asm volatile(FMHA_LATENT_BF16 " %0, %1, %2, %0" : "+v"(sum) : "v"(a), "v"(b));
     }
   }
 }
@@ -54,6 +52,11 @@ __device__ inline void multiply_in_vgprs(Dwords4 a, Dwords4 b, Float16& sum, boo
 #endif
 }
 
+// As long as the next to read or write the sum must wait.
 __device__ inline void wait_for_sum(Float16& sum) { asm volatile(FMHA_LATENT_WAIT : "+v"(sum)); }
+
+#undef FMHA_LATENT_FP16
+#undef FMHA_LATENT_BF16
+#undef FMHA_LATENT_WAIT
 
 }  // namespace fmha
