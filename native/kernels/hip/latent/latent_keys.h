@@ -105,8 +105,8 @@ class LatentKeys {
     _Pragma("unroll") for (int part = 0; part < kLoadParts; ++part) load(work, block, part);
   }
 
-  // Part `part` of so many of the work on the keys of `block`, which were loaded. Of many parts the last have
-  // a pair of each lane, or on gfx950 two.
+  // Part `part` of so many of the work on the keys of `block`, which were loaded. If they are many, the last
+  // ones have a pair of each lane, or on gfx950 two.
   __device__ void widen(int block, int part, int parts) {
     if constexpr (kWidens) {
       constexpr int kPairs = kBuffers == 2 ? 2 : 1, kPieces = 4 * kLoads / kPairs;

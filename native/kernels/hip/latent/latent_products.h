@@ -22,8 +22,8 @@ namespace fmha {
 #define FMHA_LATENT_WAIT "s_nop 15\n\ts_nop 1"
 #endif
 
-// The compiler does not know that these are products: until `wait_for_sum` the sum is for nothing else. What
-// they multiply comes from loads. The first one's sum is new.
+// The compiler does not know that these are products: until `wait_for_sum` the sum is for nothing else.
+// Operands come from loads. The first one's sum is new.
 template <typename T, typename Operand>
 __device__ inline void sum_in_vgprs(Operand a, Operand b, Float16& sum, bool first) {
   if constexpr (__is_same(T, Fp16)) {
