@@ -30,7 +30,7 @@ LATENT = Problem(nhead_k=1, ratio=128, hdim=576, hdim_v=512, page_size=64, laten
 
 
 def has_kernel() -> bool:
-    return any(row["latent"] for row in rows("decode"))
+    return any(row["latent"] and row["arch"] == this_arch() for row in rows("decode"))
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,10 @@ EIGHT_BITS = Stored(**vars(LATENT) | {"cache_dtype": fp8(), "scales": "sequence"
 
 
 def has_kernel_of_eight_bits(p: Stored) -> bool:
-    types = {(row["dtype"], row["cache_dtype"]) for row in rows("decode") if row["latent"]}
-    return (CATALOGUE_TYPES[p.dtype], CATALOGUE_TYPES[p.stored]) in types
+    wanted = (this_arch(), CATALOGUE_TYPES[p.dtype], CATALOGUE_TYPES[p.stored])
+    return any(
+        row["latent"] and (row["arch"], row["dtype"], row["cache_dtype"]) == wanted for row in rows("decode")
+    )
 
 
 @pytest.mark.parametrize(
