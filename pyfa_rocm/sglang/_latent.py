@@ -126,9 +126,8 @@ def _choose_ways(backend: LatentBackend) -> None:
     try:
         handlers = importlib.import_module(f"{_MODELS}.attention_backend_handler")
         methods = importlib.import_module(f"{_MODELS}.attention_forward_methods.forward_methods")
-    except (
-        ImportError
-    ) as error:  # a program without SGLang's server, whose layers call the backend themselves
+    except ImportError as error:
+        # A program without SGLang's server, whose layers call the backend themselves
         _logger.warning("pyfa_rocm.sglang: SGLang's models do not know this backend's ways: %s", error)
         return
 
