@@ -118,7 +118,7 @@ class BwdHalvesSide
     begin_row_sums(0);
     read_first<Phase::kS>(0);
     steps<Phase::kS, 0, false>(0);
-    wait_for_scores();
+    if constexpr (kKeys) wait_for_scores();
     store_parts<0, 0, Blocks::kStores>();
     enter<Phase::kDp>();
     read_first<Phase::kDp>(0);

@@ -106,8 +106,12 @@ class BwdHalvesBlocks {
   __device__ static void multiply_score(Partial& c, const ScoreOperand& x, const Own& own, bool first) {
     constexpr int tile = q % 2;
     const Dwords4 b = own.x[tile * kScoreSteps + step];
-    c.x[tile] = q < 2 ? multiply_in_vgprs<T>(low_half(x), low_half(b), c.x[tile], first)
-                      : multiply_in_vgprs<T>(high_half(x), high_half(b), c.x[tile]);
+    const Dwords2 a_part = q < 2 ? low_half(x) : high_half(x), b_part = q < 2 ? low_half(b) : high_half(b);
+    if constexpr (kKeys) {
+      c.x[tile] = multiply_in_vgprs<T>(a_part, b_part, c.x[tile], first);
+    } else {
+      c.x[tile] = multiply<T>(a_part, b_part, first ? Float4{} : c.x[tile]);
+    }
   }
   __device__ static void begin_score(Partial& c, Dwords2 row_parts, int tile) {
     c.x[tile] = multiply_in_vgprs<Bf16>(row_parts, kMinusThree, c.x[tile], true);

@@ -76,7 +76,11 @@ class BwdHalvesBlocks : BwdRowsInLds<kHdim> {
   // A step's q-th product of scores, and of sums.
   template <typename T, int step, int q, typename Own>
   __device__ static void multiply_score(Partial& c, const ScoreOperand& x, const Own& own, bool first) {
-    c.x = multiply_in_vgprs<T>(x, own.x[step], c.x, first);
+    if constexpr (kKeys) {
+      c.x = multiply_in_vgprs<T>(x, own.x[step], c.x, first);
+    } else {
+      c.x = multiply32<T>(x, own.x[step], first ? Float16{} : c.x);
+    }
   }
   __device__ static void begin_score(Partial& c, Dwords2 row_parts, int) {
     c.x = multiply_in_vgprs<Bf16>(row_parts, kMinusThree, c.x, true);
