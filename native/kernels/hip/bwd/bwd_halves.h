@@ -3,8 +3,8 @@
 // registers for it. So two waves share 32 rows of the workgroup's own, and each has half of the dims: of own
 // rows, and of sums. A workgroup of four waves owns 64 rows.
 //
-// What a wave has of S and dP is of its half of the dims. Waves that share rows exchange it by LDS, and add
-// up. A product's way there and back lies beside the next products; so S comes a block ahead:
+// A wave makes a part of S and dP, of its half of the dims. Waves that share rows exchange parts by LDS, and
+// add them up. A product's way there and back lies beside the next products; so S comes a block ahead:
 //
 //   phase of block n    matrix cores          beside them
 //   dP                  dP of n               receives S of n: P; loads a of n + 1
@@ -12,15 +12,15 @@
 //   S                   S of n + 1            receives dP: dS; loads b of n + 1
 //   dK or dQ            dK or dQ of n         stores S
 //
-// A phase's first operands are read beside the products of the one before it. A barrier lies in front of those
-// of dP, behind which b of n and S are there, and one in front of those of S, behind which a of n + 1 and dP
-// are. For queries dP is there behind a third one.
+// A phase's first operands are read beside the products of the one before it. A barrier lies in front of
+// those of dP, behind which b of n and S are there, and one in front of those of S, behind which a of n + 1
+// and dP are. For queries dP is there behind a third one.
 //
 //   budget, head dim 512, keys     gfx942
 //   registers: sums                256 (AGPRs)
 //     own rows                     128
 //     S and dP, P and dS           32, 8
-//     operands read ahead          32
+//     operands read ahead          16
 //   LDS: a, b, exchanged           32 KB, 16 KB, 16 KB
 //   a SIMD, of a block of 16
 //     matrix cycles                2112
@@ -55,7 +55,7 @@ class BwdHalvesSide
   using Side::own_a, Side::own_b, Side::s, Side::dp, Side::lse_parts, Side::d_parts, Side::sums,
       Side::probabilities, Side::ds;
 
-  // ---- What phases there are, in products.
+  // ---- Phases, in products.
 
   static constexpr bool kCapped = kScore == BwdScore::kSoftcap;
   static constexpr bool is_scores(Phase p) { return p == Phase::kDp || p == Phase::kS; }
@@ -75,8 +75,11 @@ class BwdHalvesSide
   static constexpr int kSteps = is_scores(phase) ? Blocks::kScoreSteps : Blocks::kSumSteps;
   template <Phase phase>
   static constexpr int kProducts = is_scores(phase) ? Blocks::kScoreProducts : Blocks::kSumProducts;
+  // Slopes of the cap take registers.
   template <Phase phase>
-  static constexpr int kAhead = is_scores(phase) ? Blocks::kScoreAhead : Blocks::kSumAhead;
+  static constexpr int kAhead = is_scores(phase)                   ? Blocks::kScoreAhead
+                                : kCapped && Blocks::kSumAhead > 1 ? Blocks::kSumAhead - 1
+                                                                   : Blocks::kSumAhead;
   template <Phase phase>
   static constexpr int kSlots = kSteps<phase> * kProducts<phase>;
   // The product behind which the next phase's first operands are read.
@@ -87,16 +90,16 @@ class BwdHalvesSide
   static constexpr int kFirstOfRing = phase == Phase::kS && !kKeys ? kSteps<Phase::kDp> : 0;
   static constexpr int kScoreRing = 2 * Blocks::kScoreAhead, kSumRing = Blocks::kSumAhead + 1;
 
-  // ---- What lies beside them: from which slot on.
+  // ---- Slots from which on other work lies beside them.
 
   static constexpr int kScoreSlots = kSlots<Phase::kS>;
   static constexpr int kUnit = kScoreSlots / 16;  // slots of a 16th of a phase
   static constexpr int kPartSize = kKeys ? 4 : 4, kParts = kElements / kPartSize + 2;
-  static constexpr int kReceive = 0, kTotal = 4 * kUnit, kWeights = kTotal + 1;
+  static constexpr int kReceive = 4 * kUnit, kTotal = kReceive + 4 * kUnit, kWeights = kTotal + 1;
   static constexpr int kStore = 2;
   // For queries: dP is stored beside S.
   static constexpr int kStoreDp = 2 * kUnit, kShareDp = 5 * kUnit;
-  static constexpr int kReceiveDp = kKeys ? 0 : kShareDp + 1, kTotalDp = kReceiveDp + 4 * kUnit;
+  static constexpr int kReceiveDp = kKeys ? kReceive : kShareDp + 1, kTotalDp = kReceiveDp + 4 * kUnit;
   static_assert(kStoreDp + 2 <= kShareDp);
 
  public:
@@ -242,7 +245,7 @@ class BwdHalvesSide
     }
   }
 
-  // ---- What lies beside products.
+  // ---- Work beside products.
 
   template <Phase phase, int slot>
   __device__ void beside(int n) {
@@ -252,10 +255,8 @@ class BwdHalvesSide
       if constexpr (slot == kWeights) begin_weights();
       constexpr int part = slot - kWeights - 1;
       if constexpr (part >= 0 && part < kParts) make_part<part>();
-      // Queries read them right behind this phase.
-      constexpr int kEvery = kKeys ? kUnit : 1, load = slot / kEvery;
-      static_assert(kKeys || Blocks::kLoads <= kLast<phase>);
-      if constexpr (slot % kEvery == kEvery - 1 && load < Blocks::kLoads) load_parts<0, load, load + 1>(n + 1);
+      static_assert(Blocks::kLoads <= kLast<phase>);  // queries read them right behind
+      if constexpr (slot < Blocks::kLoads) load_parts<0, slot, slot + 1>(n + 1);
     }
     if constexpr (phase == Phase::kDv) store_in_two<1, slot - kStore>();
     if constexpr (phase == Phase::kS) {
@@ -271,8 +272,7 @@ class BwdHalvesSide
       constexpr int kSlopes = kTotalDp + 1, element = (slot - kSlopes) * kSlopeSize;
       static_assert(kSlopes + kElements / kSlopeSize <= kScoreSlots);
       if constexpr (slot >= kSlopes && element < kElements) make_slopes(element, element + kSlopeSize);
-      constexpr int load = slot / kUnit;
-      if constexpr (slot % kUnit == kUnit - 1 && load < Blocks::kLoads) load_parts<1, load, load + 1>(n + 1);
+      if constexpr (slot < Blocks::kLoads) load_parts<1, slot, slot + 1>(n + 1);
     }
     if constexpr (phase == Phase::kDk) store_in_two<0, slot - kStore>();
   }

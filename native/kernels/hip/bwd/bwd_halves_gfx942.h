@@ -33,7 +33,7 @@ class BwdHalvesBlocks {
   static constexpr int kSumSteps = 4, kSumProducts = 4, kSumAhead = 1;
   // Phases end with so many products behind the next phase's first reads.
   static constexpr int kScoreLate = 8, kSumLate = 4;
-  // What a wave stores and receives of a product, in parts.
+  // Parts of a product that a wave stores, and that it receives.
   static constexpr int kStores = 2, kReceives = 4;
 
   // A wave's part of S or dP: rows by its first and its other sixteen.

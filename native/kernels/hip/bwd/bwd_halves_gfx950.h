@@ -30,7 +30,7 @@ class BwdHalvesBlocks : BwdRowsInLds<kHdim> {
   static constexpr int kSumSteps = 16, kSumProducts = 1, kSumAhead = 3;
   // Phases end with so many products behind the next phase's first reads.
   static constexpr int kScoreLate = 4, kSumLate = 4;
-  // What a wave stores and receives of a product, in parts.
+  // Parts of a product that a wave stores, and that it receives.
   static constexpr int kStores = 4, kReceives = 4;
 
   // A wave's part of S or dP.

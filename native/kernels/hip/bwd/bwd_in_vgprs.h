@@ -8,15 +8,15 @@
 namespace fmha {
 
 // As multiply32 and multiply, with a result in VGPRs. The compiler does not know that it comes late: see
-// wait_for_scores. Nor does it know that operands which vector instructions have just made come late: the first
-// product waits for those. It must not make one of two equal ones, and copy its result.
-#define FMHA_MULTIPLY_IN_VGPRS(instruction)                                     \
-  if (first) {                                                                  \
-    decltype(c) d;                                                              \
+// wait_for_scores. Nor does it know that operands which vector instructions have just made come late: the
+// first product waits for those. It must not make one of two equal ones, and copy its result.
+#define FMHA_MULTIPLY_IN_VGPRS(instruction)                                               \
+  if (first) {                                                                            \
+    decltype(c) d;                                                                        \
     asm volatile("s_nop 1\n\t" instruction " %0, %1, %2, 0" : "=&v"(d) : "v"(a), "v"(b)); \
-    return d;                                                                   \
-  }                                                                             \
-  asm(instruction " %0, %1, %2, %0" : "+v"(c) : "v"(a), "v"(b));                \
+    return d;                                                                             \
+  }                                                                                       \
+  asm(instruction " %0, %1, %2, %0" : "+v"(c) : "v"(a), "v"(b));                          \
   return c
 template <typename T>
 __device__ inline Float16 multiply_in_vgprs(Dwords2 a, Dwords2 b, Float16 c, bool first = false) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // A workgroup of our own backward kernels for Instinct (hip/bwd/bwd_pingpong.h, hip/bwd/bwd_wide.h,
-// hip/bwd/bwd_halves.h): its own rows and those that it walks over, P and dS of a block, and the gradients that
-// it writes.
+// hip/bwd/bwd_halves.h): its own rows and those that it walks over, P and dS of a block, and the gradients
+// that it writes.
 //
 // A workgroup owns keys of a key head, for dK and dV, and walks over the rows of all query heads of its
 // group; or it owns rows of a query head, for dQ, and walks over the keys. A wave owns 32 rows: "a" is the
-// pair Q and K, whose product is S; "b" is dO and V, whose product is dP. Walked rows come in blocks of 32, or
-// of 16.
+// pair Q and K, whose product is S; "b" is dO and V, whose product is dP. Walked rows come in blocks of 32,
+// or of 16.
 #pragma once
 
 #include "args/bwd_pingpong.h"
@@ -33,8 +33,8 @@ class BwdSide {
 
  protected:
   static constexpr int kSums = kKeys ? 2 : 1;
-  static constexpr int kSteps = kHdim / 16;  // of two products each, of S and dP
-  static constexpr int kTiles = kHdim / 32;  // of a sum
+  static constexpr int kSteps = kHdim / 16;     // of two products each, of S and dP
+  static constexpr int kTiles = kHdim / 32;     // of a sum
   static constexpr int kElements = kBlock / 2;  // of S that a lane has
   using Scores = float __attribute__((ext_vector_type(kElements)));
   static constexpr float kMostLse = 3e38F;
@@ -89,14 +89,14 @@ class BwdSide {
     whole = {window.first(min(wave_first + 31, last)), min(window.last(wave_first) + 1, walked)};
     range = {begin, begin + of_head * kBlock};
     const int first_head = kKeys ? head * heads : head / p.nhead_ratio_qk;
-    rows_walk = BlockWalk<kBlock>(matrix<!kKeys, false>(p, s_, first_head), matrix<!kKeys, true>(p, s_, first_head),
-                          range, blocks);
+    rows_walk = BlockWalk<kBlock>(matrix<!kKeys, false>(p, s_, first_head),
+                                  matrix<!kKeys, true>(p, s_, first_head), range, blocks);
     at = begin;
     walked_head = first_head;
     if (blocks > 0) find_slope(kKeys ? first_head : head);
     if constexpr (kKeys) {
       sums_walk = BlockWalk<kBlock>(row_vector(p.lse, p.lse_strides, s_, first_head),
-                            row_vector(p.d, p.d_strides, s_, first_head), range, blocks);
+                                    row_vector(p.d, p.d_strides, s_, first_head), range, blocks);
     }
   }
 
