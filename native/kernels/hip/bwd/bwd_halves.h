@@ -58,6 +58,7 @@ class BwdHalvesSide
   // ---- Phases, in products.
 
   static constexpr bool kCapped = kScore == BwdScore::kSoftcap;
+  static constexpr bool kDeep = Blocks::kDeep;
   static constexpr bool is_scores(Phase p) { return p == Phase::kDp || p == Phase::kS; }
   static constexpr Phase next(Phase p) {
     switch (p) {
@@ -115,7 +116,9 @@ class BwdHalvesSide
     _Pragma("unroll") for (int n = 0; n < BwdRowSums::kLead; ++n) load_row_sums(n);
     find_next_rows();
     load_parts<0, 0, Blocks::kLoads>(0);
+    find_next_rows<kDeep>();
     load_parts<1, 0, Blocks::kLoads>(0);
+    if constexpr (kDeep) load_parts<0, 0, Blocks::kLoads>(1);
     wait_for_loads<0>();
     barrier_beside_reads();
     begin_row_sums(0);
@@ -126,7 +129,7 @@ class BwdHalvesSide
     enter<Phase::kDp>();
     read_first<Phase::kDp>(0);
     for (int n = 0; n < blocks; ++n) {
-      find_next_rows();
+      find_next_rows<true>();
       tiles.begin_block();
       steps<Phase::kDp, 0, true>(n);
       this->next_block(n);
@@ -134,6 +137,7 @@ class BwdHalvesSide
       steps<Phase::kS, 0, true>(n);
       steps<Phase::kDk, 0, true>(n);
     }
+    wait_for_loads<0>();  // LDS must not be another workgroup's before they are there
   }
 
   __device__ void end() {
@@ -142,12 +146,17 @@ class BwdHalvesSide
   }
 
  private:
-  // The rows of the block that is loaded next, and loads of either tensor, from one on.
+  // The rows of the block that is loaded next, and loads of either tensor, from one on. Of b that is the
+  // block before a's, if a is loaded two blocks ahead.
+  template <bool kGoesOn = true>
   __device__ void find_next_rows() {
-    const int count = rows_walk.count();
-    from[0] = rows_walk.a.rows(count);
-    from[1] = rows_walk.b.rows(count);
-    rows_walk.next();
+    if constexpr (kGoesOn) {
+      const int count = rows_walk.count();
+      from[1] = kDeep ? from_next : rows_walk.b.rows(count);
+      from[0] = rows_walk.a.rows(count);
+      if constexpr (kDeep) from_next = rows_walk.b.rows(count);
+      rows_walk.next();
+    }
   }
   template <int tensor, int i, int end>
   __device__ void load_parts(int n) {
@@ -240,7 +249,7 @@ class BwdHalvesSide
   __device__ void enter() {
     if constexpr (is_scores(phase)) {
       wait_for_lds();
-      wait_for_loads<0>();
+      wait_for_loads<kDeep ? Blocks::kLoads : 0>();
       barrier_beside_reads();
     }
   }
@@ -255,8 +264,8 @@ class BwdHalvesSide
       if constexpr (slot == kWeights) begin_weights();
       constexpr int part = slot - kWeights - 1;
       if constexpr (part >= 0 && part < kParts) make_part<part>();
-      static_assert(Blocks::kLoads <= kLast<phase>);  // queries read them right behind
-      if constexpr (slot < Blocks::kLoads) load_parts<0, slot, slot + 1>(n + 1);
+      static_assert(Blocks::kLoads <= kLast<phase>);  // queries may read them right behind
+      if constexpr (slot < Blocks::kLoads) load_parts<kDeep ? 1 : 0, slot, slot + 1>(n + 1);
     }
     if constexpr (phase == Phase::kDv) store_in_two<1, slot - kStore>();
     if constexpr (phase == Phase::kS) {
@@ -272,7 +281,7 @@ class BwdHalvesSide
       constexpr int kSlopes = kTotalDp + 1, element = (slot - kSlopes) * kSlopeSize;
       static_assert(kSlopes + kElements / kSlopeSize <= kScoreSlots);
       if constexpr (slot >= kSlopes && element < kElements) make_slopes(element, element + kSlopeSize);
-      if constexpr (slot < Blocks::kLoads) load_parts<1, slot, slot + 1>(n + 1);
+      if constexpr (slot < Blocks::kLoads) load_parts<kDeep ? 0 : 1, slot, slot + 1>(kDeep ? n + 2 : n + 1);
     }
     if constexpr (phase == Phase::kDk) store_in_two<0, slot - kStore>();
   }
@@ -335,7 +344,7 @@ class BwdHalvesSide
   }
 
   Blocks tiles;
-  Resource from[2];  // the rows that are loaded
+  Resource from[2], from_next;  // the rows that are loaded
   float column;
   typename Blocks::ScoreOperand score_ring[kScoreRing];
   typename Blocks::SumOperand sum_ring[kSumRing];

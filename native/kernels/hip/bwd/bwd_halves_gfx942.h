@@ -26,6 +26,8 @@ class BwdHalvesBlocks {
 
  public:
   static constexpr int kBytes = 3 * kTile + 2 * kWaves * kShared;
+  // Blocks are loaded a block ahead, half of it.
+  static constexpr bool kDeep = false;
   // Loads of a wave for a tensor of a block.
   static constexpr int kLoads = kTile / 256 / kWaves;
   // Steps of a phase, products of a step, and steps that are read ahead.

@@ -22,7 +22,10 @@ class BwdHalvesBlocks : BwdRowsInLds<kHdim> {
   static_assert(kChunks == 64, "a load is a row");
 
  public:
-  static constexpr int kBytes = 3 * kTile + 2 * kWaves * kShared;
+  // Four buffers, which a and b take in turn, give loads a whole block's time. Keys have room for three: two
+  // of a, one of b.
+  static constexpr bool kDeep = !kKeys;
+  static constexpr int kBuffers = kDeep ? 4 : 3, kBytes = kBuffers * kTile + 2 * kWaves * kShared;
   // Loads of a wave for a tensor of a block.
   static constexpr int kLoads = kBwdHalvesBlock / kWaves;
   // Steps of a phase, products of a step, and steps that are read ahead.
@@ -110,11 +113,13 @@ class BwdHalvesBlocks : BwdRowsInLds<kHdim> {
   __device__ int half() const { return wave_ % 2 * kHalf; }
   template <int tensor>
   __device__ LdsByte* tile(int n) const {
+    if constexpr (kDeep) return Base::begin_of_lds() + ((n + 2 * tensor) & 3) * kTile;
     return Base::begin_of_lds() + (tensor == 0 ? (n & 1) * kTile : second_);
   }
   template <int which>
   __device__ LdsByte* partials(int wave) const {
-    return Base::begin_of_lds() + 3 * kTile + (which * kWaves + wave) * kShared + remade(lane_) * kChunk;
+    return Base::begin_of_lds() + kBuffers * kTile + (which * kWaves + wave) * kShared +
+           remade(lane_) * kChunk;
   }
 
   int wave_, lane_, bytes_, second_;
