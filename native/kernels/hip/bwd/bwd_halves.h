@@ -58,7 +58,7 @@ class BwdHalvesSide
   // ---- Phases, in products.
 
   static constexpr bool kCapped = kScore == BwdScore::kSoftcap;
-  static constexpr bool kDeep = Blocks::kDeep;
+  static constexpr bool kDeep = Blocks::kDeep, kStaged = Blocks::kStaged;
   static constexpr bool is_scores(Phase p) { return p == Phase::kDp || p == Phase::kS; }
   static constexpr Phase next(Phase p) {
     switch (p) {
@@ -77,10 +77,9 @@ class BwdHalvesSide
   template <Phase phase>
   static constexpr int kProducts = is_scores(phase) ? Blocks::kScoreProducts : Blocks::kSumProducts;
   // Slopes of the cap take registers.
+  static constexpr int ahead(int most) { return kCapped && most > 2 ? most - 1 : most; }
   template <Phase phase>
-  static constexpr int kAhead = is_scores(phase)                   ? Blocks::kScoreAhead
-                                : kCapped && Blocks::kSumAhead > 1 ? Blocks::kSumAhead - 1
-                                                                   : Blocks::kSumAhead;
+  static constexpr int kAhead = ahead(is_scores(phase) ? Blocks::kScoreAhead : Blocks::kSumAhead);
   template <Phase phase>
   static constexpr int kSlots = kSteps<phase> * kProducts<phase>;
   // The product behind which the next phase's first operands are read.
@@ -119,7 +118,15 @@ class BwdHalvesSide
     find_next_rows<kDeep>();
     load_parts<1, 0, Blocks::kLoads>(0);
     if constexpr (kDeep) load_parts<0, 0, Blocks::kLoads>(1);
-    wait_for_loads<0>();
+    if constexpr (kStaged) {
+      store_loaded<0, 0>(0);
+      store_loaded<1, 0>(0);
+      find_next_rows();
+      load_parts<0, 0, Blocks::kLoads>(1);
+      load_parts<1, 0, Blocks::kLoads>(1);
+      wait_for_lds();
+    }
+    if constexpr (!kStaged) wait_for_loads<0>();
     barrier_beside_reads();
     begin_row_sums(0);
     read_first<Phase::kS>(0);
@@ -137,12 +144,11 @@ class BwdHalvesSide
       steps<Phase::kS, 0, true>(n);
       steps<Phase::kDk, 0, true>(n);
     }
-    wait_for_loads<0>();  // LDS must not be another workgroup's before they are there
+    if constexpr (kDeep) wait_for_loads<0>();  // LDS must not be another workgroup's before they are there
   }
 
-  __device__ void end() {
-    _Pragma("unroll") for (auto& sum : sums) Blocks::arrange(sum);
-    Side::end();
+  __device__ void end() const {
+    Side::end_with([](const auto& sum, int t) { return Blocks::tile_of(sum, t); });
   }
 
  private:
@@ -165,6 +171,24 @@ class BwdHalvesSide
       if constexpr (i == 0) tiles.begin_loads(of.bytes);
       tiles.template load<tensor, i>(n, from[tensor], of.row_bytes);
       load_parts<tensor, i + 1, end>(n);
+    }
+  }
+
+  template <int tensor, int i>
+  __device__ void store_loaded(int n) {
+    if constexpr (i < Blocks::kLoads) {
+      tiles.template store_loaded<tensor, i>(n);
+      store_loaded<tensor, i + 1>(n);
+    }
+  }
+  // A load of block n in each slot; or stores of what was loaded before, and then loads of the block behind.
+  template <int tensor, int slot>
+  __device__ void load_beside(int n) {
+    constexpr int load = kStaged ? slot - Blocks::kLoads : slot;
+    if constexpr (load >= 0 && load < Blocks::kLoads) {
+      load_parts<tensor, load, load + 1>(n);
+    } else if constexpr (load < 0) {
+      tiles.template store_loaded<tensor, slot>(n);
     }
   }
 
@@ -249,7 +273,7 @@ class BwdHalvesSide
   __device__ void enter() {
     if constexpr (is_scores(phase)) {
       wait_for_lds();
-      wait_for_loads<kDeep ? Blocks::kLoads : 0>();
+      if constexpr (!kStaged) wait_for_loads<kDeep ? Blocks::kLoads : 0>();
       barrier_beside_reads();
     }
   }
@@ -265,7 +289,7 @@ class BwdHalvesSide
       constexpr int part = slot - kWeights - 1;
       if constexpr (part >= 0 && part < kParts) make_part<part>();
       static_assert(Blocks::kLoads <= kLast<phase>);  // queries may read them right behind
-      if constexpr (slot < Blocks::kLoads) load_parts<kDeep ? 1 : 0, slot, slot + 1>(n + 1);
+      load_beside<kDeep ? 1 : 0, slot>(n + 1);
     }
     if constexpr (phase == Phase::kDv) store_in_two<1, slot - kStore>();
     if constexpr (phase == Phase::kS) {
@@ -281,7 +305,7 @@ class BwdHalvesSide
       constexpr int kSlopes = kTotalDp + 1, element = (slot - kSlopes) * kSlopeSize;
       static_assert(kSlopes + kElements / kSlopeSize <= kScoreSlots);
       if constexpr (slot >= kSlopes && element < kElements) make_slopes(element, element + kSlopeSize);
-      if constexpr (slot < Blocks::kLoads) load_parts<kDeep ? 0 : 1, slot, slot + 1>(kDeep ? n + 2 : n + 1);
+      load_beside<kDeep ? 0 : 1, slot>(kDeep ? n + 2 : n + 1);
     }
     if constexpr (phase == Phase::kDk) store_in_two<0, slot - kStore>();
   }

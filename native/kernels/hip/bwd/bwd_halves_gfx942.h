@@ -26,10 +26,11 @@ class BwdHalvesBlocks {
 
  public:
   static constexpr int kBytes = 3 * kTile + 2 * kWaves * kShared;
-  // Blocks are loaded a block ahead, half of it.
-  static constexpr bool kDeep = false;
+  // LDS has no room for loads that take long. Queries have registers for them, which are stored a block
+  // later.
+  static constexpr bool kDeep = false, kStaged = !kKeys;
   // Loads of a wave for a tensor of a block.
-  static constexpr int kLoads = kTile / 256 / kWaves;
+  static constexpr int kLoads = kTile / (kStaged ? 1024 : 256) / kWaves;
   // Steps of a phase, products of a step, and steps that are read ahead.
   static constexpr int kScoreSteps = 8, kScoreProducts = 4, kScoreAhead = 2;
   static constexpr int kSumSteps = 4, kSumProducts = 4, kSumAhead = 1;
@@ -56,32 +57,49 @@ class BwdHalvesBlocks {
     wave_ = wave;
     lane_ = lane;
     const int half = wave % 2 * kHalf;
-    begin_block();
     read_rows_ = Rows::place(place_of_row(lane % 16), lane / 16) + half;
     read_dims_ = Rows::place(lane / 32 * 8, lane % 32 / 4) + lane % 4 * 4 + half;
-    column_ = (lane / 4 ^ Rows::exchange(wave)) * kChunk + lane % 4 * 4;
     const int row = lane % 16, four = (lane / 32 & 1) | (lane / 16 & 1) << 1;
     store_ = shared(row, four) + wave * kShared;
     receive_ = shared(lane % 32, lane / 32 * 2);
   }
 
-  // Addresses of the second tensor's are made anew for each block: else each would keep a register.
-  __device__ void begin_block() { second_ = remade_scalar(2 * kTile); }
+  __device__ static void begin_block() {}
 
   // Loads of a tensor of block n, of whose rows so many bytes count.
   __device__ void begin_loads(int bytes) {
-    const int column = remade(column_);
+    if constexpr (kStaged) {
+      const int at = remade(lane_) * kChunk;
+      columns_[0] = at < bytes ? at : kNowhere;
+      return;
+    }
+    const int lane = remade(lane_);
+    const int column = (lane / 4 ^ Rows::exchange(wave_)) * kChunk + lane % 4 * 4;
     _Pragma("unroll") for (int i = 0; i < 2 * kQuarters; ++i) {
       const int at = (column ^ i / kQuarters * Rows::exchange(8) * kChunk) + i % kQuarters * 256;
       columns_[i] = at < bytes ? at : kNowhere;
     }
   }
   template <int tensor, int i>
-  __device__ void load(int n, Resource from, uint32_t row_bytes) const {
+  __device__ void load(int n, Resource from, uint32_t row_bytes) {
+    if constexpr (kStaged) {
+      const uint32_t row = wave_ + i * kWaves;
+      staged_[tensor][i] = __builtin_amdgcn_raw_buffer_load_b128(from, columns_[0] + row * row_bytes, 0, 0);
+      return;
+    }
     constexpr int quarter = i % kQuarters, row_of_wave = i / kQuarters * kWaves;
     const int row = wave_ + row_of_wave;
     load_to_lds_unseen<4>(from, tile<tensor>(n) + row * kRowBytes + quarter * 256,
                           columns_[(row_of_wave & 8) / 8 * kQuarters + quarter] + row * row_bytes);
+  }
+
+  // Stores what such a load has brought, as a part of block n.
+  template <int tensor, int i>
+  __device__ void store_loaded(int n) const {
+    constexpr int row_of_wave = i * kWaves;
+    const int to = Rows::place(wave_, remade(lane_));
+    lds_store(flipped(tile<tensor>(n) + to, Rows::exchange(row_of_wave) * kChunk) + row_of_wave * kRowBytes,
+              staged_[tensor][i]);
   }
 
   // The wave's dims of block n, for step `step` of scores and of sums.
@@ -127,13 +145,12 @@ class BwdHalvesBlocks {
                        __builtin_amdgcn_perm(rows[3], rows[2], which)};
     sum[t] = multiply32<T>(a, step % 2 ? high_half(own[0]) : low_half(own[0]), sum[t]);
   }
-  // Sums of even and of odd dims, as dims.
+  // 32 dims of sums of even and of odd ones.
   template <typename Sum>
-  __device__ static void arrange(Sum& sum) {
-    _Pragma("unroll") for (int t = 0; t < kHdim / 2 / 32; t += 2) {
-      const Float16 even = sum[t], odd = sum[t + 1];
-      _Pragma("unroll") for (int i = 0; i < 32; ++i) sum[t + i / 16][i % 16] = (i % 2 ? odd : even)[i / 2];
-    }
+  __device__ static Float16 tile_of(const Sum& sum, int t) {
+    Float16 y;
+    _Pragma("unroll") for (int i = 0; i < 16; ++i) y[i] = sum[(t & ~1) + i % 2][t % 2 * 8 + i / 2];
+    return y;
   }
 
   // Stores a part of what the wave has of S (0) or dP (1), for the wave that shares its rows.
@@ -153,7 +170,7 @@ class BwdHalvesBlocks {
  private:
   template <int tensor>
   __device__ LdsByte* tile(int n) const {
-    return lds_ + (tensor == 0 ? (n & 1) * kTile : second_);
+    return lds_ + (tensor == 0 ? (n & 1) * kTile : 2 * kTile);
   }
   template <int which>
   __device__ LdsByte* partials() const {
@@ -163,9 +180,9 @@ class BwdHalvesBlocks {
   __device__ static int shared(int own, int four) { return own * 64 + (four ^ (own >> 1 & 3)) * kChunk; }
 
   LdsByte* lds_;
-  int wave_, lane_, second_;
+  int wave_, lane_;
   int read_rows_, read_dims_, store_, receive_;
-  int column_;
+  Dwords4 staged_[2][kStaged ? kLoads : 1];
   uint32_t columns_[2 * kQuarters];  // of loads: of quarters of a row, and of rows that differ in bit 3
 };
 

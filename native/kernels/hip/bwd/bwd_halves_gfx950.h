@@ -24,7 +24,7 @@ class BwdHalvesBlocks : BwdRowsInLds<kHdim> {
  public:
   // Four buffers, which a and b take in turn, give loads a whole block's time. Keys have room for three: two
   // of a, one of b.
-  static constexpr bool kDeep = !kKeys;
+  static constexpr bool kDeep = !kKeys, kStaged = false;
   static constexpr int kBuffers = kDeep ? 4 : 3, kBytes = kBuffers * kTile + 2 * kWaves * kShared;
   // Loads of a wave for a tensor of a block.
   static constexpr int kLoads = kBwdHalvesBlock / kWaves;
@@ -92,8 +92,11 @@ class BwdHalvesBlocks : BwdRowsInLds<kHdim> {
   __device__ static void multiply_sum(Sum& sum, const SumOperand& x, const Dwords4 (&own)[2]) {
     sum[step % 8] = multiply32<T>(x, own[step / 8], sum[step % 8]);
   }
+  // 32 dims of sums.
   template <typename Sum>
-  __device__ static void arrange(Sum&) {}
+  __device__ static Float16 tile_of(const Sum& sum, int t) {
+    return sum[t];
+  }
 
   // Stores a part of what the wave has of S (0) or dP (1), for the wave that shares its rows.
   template <int which, int i>

@@ -229,22 +229,28 @@ class BwdSide {
 
   // ---- The end.
 
-  // The task is found anew: to remember it would take registers all the time.
   __device__ void end() const {
+    end_with([](const auto& sum, int t) { return sum[t]; });
+  }
+  // `tile_of` gives 32 dims of a sum. The task is found anew: to remember it would take registers all the
+  // time.
+  template <typename F>
+  __device__ void end_with(F tile_of) const {
     const auto& params = reinterpret_cast<const BwdPingpongParams&>(arguments());
     const BwdTask<kKeys, kOwnRows> task(params);
     const BwdFp32Params& again = params.problem;
     if constexpr (kKeys) {
       const bool is_part = params.key_parts > 1;
-      write(task, is_part, sums[0], again.scale, again.dk, again.dk_strides, again.hdim_q);
-      write(task, is_part, sums[1], 1, again.dv, again.dv_strides, again.hdim_v);
+      write(task, is_part, sums[0], again.scale, again.dk, again.dk_strides, again.hdim_q, tile_of);
+      write(task, is_part, sums[1], 1, again.dv, again.dv_strides, again.hdim_v, tile_of);
     } else {
-      write(task, false, sums[0], again.scale, again.dq, again.dq_strides, again.hdim_q);
+      write(task, false, sums[0], again.scale, again.dq, again.dq_strides, again.hdim_q, tile_of);
     }
   }
 
+  template <typename F>
   __device__ void write(const BwdTask<kKeys, kOwnRows>& task, bool is_part, const Float16 (&sum)[kTiles],
-                        float factor, void* gradient, const BwdStrides& strides, int hdim) const {
+                        float factor, void* gradient, const BwdStrides& strides, int hdim, F tile_of) const {
     const int lane_now = remade(lane), row = wave_rows() + lane_now % 32;
     const int first_dim = wave_dims() + lane_now / 32 * 8;
     const BwdSequence& of = task.sequence;
@@ -254,7 +260,7 @@ class BwdSide {
       const OwnGradient<E> rows(rows_of(data, strides, of, kKeys ? of.first_k : of.first_q, task.head),
                                 strides.row, task.first, rows_of_head, kOwnRows, hdim);
       _Pragma("unroll") for (int t = 0; t < kTiles; ++t) {
-        rows.write(sum[t], factor, row, first_dim + t * 32, adds);
+        rows.write(tile_of(sum, t), factor, row, first_dim + t * 32, adds);
       }
     };
     if (arguments().float_gradients || is_part) {
