@@ -231,8 +231,7 @@ def attend_cached(
         addresses = {name: array.address for name, array in arrays.items()}
         if out is not None:
             addresses["out"] = out.address
-        if store is not None or not plan.knows(addresses):
-            plan.ask(addresses)
+        layout = plan.workspace(addresses) if store is None else plan.ask(addresses)
         result: Any
         if call.packed:
             result, lse = packed_results(call.o, call.lse, out, handle)
@@ -242,10 +241,10 @@ def attend_cached(
         addresses["out"] = result.address
         if lse is not None:
             addresses["lse"] = lse.address
-        if plan.workspace is not None:
-            workspace = DeviceArray.allocate(plan.workspace, handle)
+        if layout is not None:
+            workspace = DeviceArray.allocate(layout, handle)
             addresses["workspace"] = workspace.address
-            addresses["workspace_bytes"] = plan.workspace.shape[0]
+            addresses["workspace_bytes"] = layout.shape[0]
         if store is not None:
             store()
         plan.launch(addresses, handle)

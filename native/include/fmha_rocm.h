@@ -285,10 +285,10 @@ typedef struct fmha_fwd_params {
 
   /* Attention sinks: device memory, float32 (nhead_q), a logit of each query head that takes part in the softmax and
    * has no value. lse counts it: it is log(exp(sink) + sum of exp(score)), and the sink in a row that sees no key.
-   * NULL: none, as is -inf; one above 2.3e38 makes rows NaN. FMHA_UNSUPPORTED on Instinct for FP32, and together with
-   * bias or dropout: only our own kernels do it. fmha_bwd does not look at it: by such an lse, dq, dk, dv and dbias
-   * are right. With D = sum(dout * o) of each row, the gradient of a head's sink is the sum of -exp(sink - lse) * D
-   * over its rows. */
+   * NULL: none, as is one below -2.3e38; one above 2.3e38 makes rows NaN. FMHA_UNSUPPORTED on Instinct for FP32, and
+   * together with bias or dropout: only our own kernels do it. fmha_bwd does not look at it: by such an lse, dq, dk,
+   * dv and dbias are right. With D = sum(dout * o) of each row, the gradient of a head's sink is the sum of
+   * -exp(sink - lse) * D over its rows. */
   const float* sinks;
 } fmha_fwd_params;
 

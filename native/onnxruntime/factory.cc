@@ -7,7 +7,7 @@
 #include "engine/hip.h"
 #include "engine/memory.h"
 #include "engine/stream.h"
-#include "fmha_rocm.hpp"
+#include "fmha_rocm.h"
 #include "provider.h"
 
 namespace fmha::onnxruntime {

@@ -31,16 +31,15 @@ class CachedPlan:
     ----------
     call : CachedCall
         The parameters, and the layouts of the results.
-    workspace : Layout or None
-        Layout of a call's workspace, once `ask` has asked; None: it needs none.
     """
 
-    __slots__ = ("_asked", "_lib", "_nbytes", "_structs", "call", "workspace")
+    __slots__ = ("_lib", "_structs", "_workspaces", "call")
 
     def __init__(self, call: CachedCall, names: tuple[str, ...]) -> None:
         self.call = call
-        self.workspace: Layout | None = None
-        self._asked: bool | None = None  # whether values were in their keys
+        # By whether values lie in their keys, which have a kernel of their own. Calls of both kinds may come
+        # in turn, and from several threads: what one has asked changes nothing for another.
+        self._workspaces: dict[bool, Layout | None] = {}
         self._structs = Placed(self._filled, (*names, "out", "lse", "workspace", "workspace_bytes"))
         _, self._lib = library.load()
 
@@ -50,17 +49,21 @@ class CachedPlan:
         c, pointed_to = decode_to_c(params)
         return c, *pointed_to
 
-    def ask(self, addresses: Mapping[str, int]) -> None:
-        """Have the C library check a call at the addresses that there are, and say its workspace."""
+    def ask(self, addresses: Mapping[str, int]) -> Layout | None:
+        """Have the C library check a call at these addresses, and return its workspace's layout."""
         nbytes = library.load()[0].new("int64_t *")
         self._structs.ask(self._lib.fmha_decode_workspace_bytes, addresses, nbytes)
         device = self.call.o.device
-        self.workspace = contiguous((int(nbytes[0]),), "uint8", device) if nbytes[0] else None
-        self._asked = _values_in_keys(addresses)
+        workspace = contiguous((int(nbytes[0]),), "uint8", device) if nbytes[0] else None
+        self._workspaces[_values_in_keys(addresses)] = workspace
+        return workspace
 
-    def knows(self, addresses: Mapping[str, int]) -> bool:
-        """Tell whether `ask` has succeeded for such addresses: a kernel is for values that lie in keys."""
-        return self._asked == _values_in_keys(addresses)
+    def workspace(self, addresses: Mapping[str, int]) -> Layout | None:
+        """Return what `ask` has, which is called only if it has not been for such addresses."""
+        try:
+            return self._workspaces[_values_in_keys(addresses)]
+        except KeyError:
+            return self.ask(addresses)
 
     def launch(self, addresses: Mapping[str, int], handle: int) -> None:
         """Launch on the addresses of all arrays, with the workspace's size; the device must be current."""

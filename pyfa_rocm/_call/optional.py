@@ -78,7 +78,13 @@ class OptionalArguments:
             tensor = as_tensor(array, name, self.handle)
         self.arrays[name] = tensor
         self.key += (name, tensor.layout)
+        if name == "cu_seqlens_k" and self._is_at(self.arrays.get("cu_seqlens_q"), tensor.address):
+            self.key += ("one array of starts",)  # which some kernels are for: a plan's workspace is of one
         self.words.append((_index(ADDRESS_FIELDS[name]), tensor.address))
+
+    @staticmethod
+    def _is_at(array: DeviceArray | Tensor | None, address: int) -> bool:
+        return array is not None and array.address == address
 
     def add_philox(self, philox: Any) -> None:
         """Take the random state of dropout: two integers, or an array of two."""

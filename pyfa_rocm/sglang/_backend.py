@@ -30,7 +30,7 @@ from pyfa_rocm.sglang._step import Pages, Step, described
 from pyfa_rocm.torch import flash_attn_kv_append, flash_attn_varlen_func, flash_attn_with_kvcache
 from pyfa_rocm.torch._serving import of_heads, refusal
 
-__all__ = ["Backend"]
+__all__ = ["Backend", "refused"]
 
 
 class Backend(AttentionBackend):
@@ -42,20 +42,13 @@ class Backend(AttentionBackend):
         The model or its pool has no kernels; the message says what works.
     """
 
+    # If all sequences begin in a step, forward kernels may take its keys.
+    begins_forward = True
+
     def __init__(self, model_runner: Any) -> None:
         super().__init__()
-        if model_runner.use_mla_backend:
-            raise _refusal("latent attention is not written; --attention-backend triton has it")
         self.token_to_kv_pool = model_runner.token_to_kv_pool
-        whole = self.token_to_kv_pool
-        for pool in (whole.full_kv_pool, whole.swa_kv_pool) if self._has_windows() else (whole,):
-            layout = pool.kv_cache_layout
-            if layout != "nhd" or pool.is_quantized_kv_cache:
-                raise _refusal(
-                    f"got a pool of {layout} in {pool.store_dtype}, expected 'nhd' in the model's type or "
-                    "fp8: unset SGLANG_USE_HND_KVCACHE and SGLANG_AITER_KV_CACHE_LAYOUT, or choose another "
-                    "--kv-cache-dtype"
-                )
+        self._require_pool()
         self.req_to_token_pool = model_runner.req_to_token_pool
         self.req_to_token = self.req_to_token_pool.req_to_token
         size = self.token_to_kv_pool.page_size
@@ -64,6 +57,18 @@ class Backend(AttentionBackend):
         self.graph_step: Step | None = None
         self.asked: dict[Any, str] = {}
         self.held_scales: dict[int, dict[str, torch.Tensor]] = {}
+
+    def _require_pool(self) -> None:
+        """Raise for a pool that no kernel reads."""
+        whole = self.token_to_kv_pool
+        for pool in (whole.full_kv_pool, whole.swa_kv_pool) if self._has_windows() else (whole,):
+            layout = pool.kv_cache_layout
+            if layout != "nhd" or pool.is_quantized_kv_cache:
+                raise refused(
+                    f"got a pool of {layout} in {pool.store_dtype}, expected 'nhd' in the model's type or "
+                    "fp8: unset SGLANG_USE_HND_KVCACHE and SGLANG_AITER_KV_CACHE_LAYOUT, or choose another "
+                    "--kv-cache-dtype"
+                )
 
     def support_triton(self) -> bool:
         """Return that the rest of SGLang may use Triton."""
@@ -106,7 +111,7 @@ class Backend(AttentionBackend):
         """Take a step that is captured or replayed: one new token of each sequence."""
         held, count = self.graph_step, forward_batch.batch_size
         if held is None or not forward_batch.forward_mode.is_decode_or_idle():
-            raise _refusal(f"a graph of {forward_batch.forward_mode.name}: only DECODE is captured")
+            raise refused(f"a graph of {forward_batch.forward_mode.name}: only DECODE is captured")
         step = described(forward_batch, held.max_seq_len)
         held.seq_lens[:count].copy_(step.seq_lens)
         whole, slots = self._table(forward_batch, step.max_seq_len), forward_batch.out_cache_loc
@@ -162,29 +167,46 @@ class Backend(AttentionBackend):
             k = k.reshape(-1, layer.tp_k_head_num, layer.qk_head_dim)
             v = v.reshape(-1, layer.tp_v_head_num, layer.v_head_dim)
             if save:
-                slots = pages.slots[: k.shape[0]]
-                flash_attn_kv_append(keys, values, k, v, slots=slots, **self._scales(layer, keys, 1))
-        out = torch.empty((*q.shape[:2], layer.v_head_dim), dtype=q.dtype, device=q.device)
-        causal = layer.attn_type == AttentionType.DECODER
-        window = layer.sliding_window_size if layer.sliding_window_size > -1 else -1
-        options = {
-            "softmax_scale": layer.scaling, "causal": causal, "softcap": layer.logit_cap,
-            "window_size": (window, 0 if causal else window) if window >= 0 else (-1, -1), "out": out,
-        }  # fmt: skip
-        starts, longest = step.query_start_loc, step.max_query_len
-        sinks = None if sinks is None else sinks.float()
+                self._store(layer, keys, values, k, v, pages.slots[: k.shape[0]])
+        options = self._options(layer, q, sinks)
         # Forward kernels see keys that are not yet rounded to 8 bits.
-        if step.begins and k is not None and v is not None and keys.dtype == q.dtype:
+        if self.begins_forward and step.begins and k is not None and v is not None and keys.dtype == q.dtype:
             try:
-                flash_attn_varlen_func(q, k, v, starts, starts, longest, longest, sinks=sinks, **options)
-                return out.reshape(q.shape[0], -1)
+                return self._begin(step, q, k, v, options)
             except UnsupportedError:  # the set of kernels lacks one, which a cache does not need
                 pass
         flash_attn_with_kvcache(
-            q, keys, values, cache_seqlens=step.seq_lens, block_table=pages.table, cu_seqlens_q=starts,
-            max_seqlen_q=longest, max_seqlen_k=step.max_seq_len, sinks=sinks,
+            q, keys, values, cache_seqlens=step.seq_lens, block_table=pages.table,
+            cu_seqlens_q=step.query_start_loc, max_seqlen_q=step.max_query_len, max_seqlen_k=step.max_seq_len,
             **options, **self._scales(layer, keys, step.seq_lens.shape[0]),
         )  # fmt: skip
+        return options["out"].reshape(q.shape[0], -1)
+
+    def _store(
+        self, layer: Any, keys: torch.Tensor, values: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+        slots: torch.Tensor,
+    ) -> None:  # fmt: skip
+        """Put a step's keys and values into the pool."""
+        flash_attn_kv_append(keys, values, k, v, slots=slots, **self._scales(layer, keys, 1))
+
+    def _options(self, layer: Any, q: torch.Tensor, sinks: torch.Tensor | None) -> dict[str, Any]:
+        """Return what a layer asks of every kernel, and where the output goes."""
+        causal = layer.attn_type == AttentionType.DECODER
+        window = layer.sliding_window_size if layer.sliding_window_size > -1 else -1
+        return {
+            "softmax_scale": layer.scaling, "causal": causal, "softcap": layer.logit_cap,
+            "window_size": (window, 0 if causal else window) if window >= 0 else (-1, -1),
+            "sinks": None if sinks is None else sinks.float(),
+            "out": torch.empty((*q.shape[:2], layer.v_head_dim), dtype=q.dtype, device=q.device),
+        }  # fmt: skip
+
+    def _begin(
+        self, step: Step, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: dict[str, Any]
+    ) -> torch.Tensor:
+        """Return the attention of whole prompts, by forward kernels."""
+        starts, longest = step.query_start_loc, step.max_query_len
+        flash_attn_varlen_func(q, k, v, starts, starts, longest, longest, **options)
+        out: torch.Tensor = options["out"]
         return out.reshape(q.shape[0], -1)
 
     def _caches(self, layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -211,6 +233,15 @@ class Backend(AttentionBackend):
 
     def _require(self, layer: Any, dtype: torch.dtype, held: torch.dtype, others: dict[str, Any]) -> None:
         """Raise if no kernel does the layer; the library is asked once."""
+        self._require_options(layer, others)
+        asked = layer.qk_head_dim, layer.v_head_dim, dtype, held, self.page_size
+        if asked not in self.asked:
+            self.asked[asked] = refusal(*asked)
+        if reason := self.asked[asked]:
+            raise self._refused_layer(layer, reason)
+
+    def _require_options(self, layer: Any, others: dict[str, Any]) -> None:
+        """Raise for what no kernel does of a layer of any size."""
         unknown = sorted(name for name, x in others.items() if x is not None)
         reason = ""
         if unknown:
@@ -221,19 +252,18 @@ class Backend(AttentionBackend):
             reason = f"logit_capping_method: got {layer.logit_capping_method!r}, expected 'tanh'"
         elif layer.xai_temperature_len > 0:
             reason = "a temperature by position has no kernel"
-        else:
-            asked = layer.qk_head_dim, layer.v_head_dim, dtype, held, self.page_size
-            if asked not in self.asked:
-                self.asked[asked] = refusal(*asked)
-            reason = self.asked[asked]
         if reason:
-            raise _refusal(
-                f"layer {layer.layer_id}, of {layer.tp_q_head_num} heads of {layer.qk_head_dim} and "
-                f"{layer.tp_k_head_num} of keys: {reason}; --attention-backend triton works"
-            )
+            raise self._refused_layer(layer, reason)
+
+    def _refused_layer(self, layer: Any, reason: str) -> UnsupportedError:
+        return refused(
+            f"layer {layer.layer_id}, of {layer.tp_q_head_num} heads of {layer.qk_head_dim} and "
+            f"{layer.tp_k_head_num} of keys: {reason}; --attention-backend triton works"
+        )
 
 
-def _refusal(reason: str) -> UnsupportedError:
+def refused(reason: str) -> UnsupportedError:
+    """Return the error of what this backend does not do."""
     return UnsupportedError(f"--attention-backend pyfa_rocm: {reason}")
 
 

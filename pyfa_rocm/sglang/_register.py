@@ -32,6 +32,10 @@ def register() -> None:
 
 def _made(runner: Any) -> Any:
     """Return the backend of a model's runner."""
+    if runner.use_mla_backend:
+        from pyfa_rocm.sglang._latent import LatentBackend
+
+        return LatentBackend(runner)
     from pyfa_rocm.sglang._backend import Backend
 
     return Backend(runner)

@@ -211,12 +211,11 @@ def _run_decode(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> tuple[t
     addresses = {name: x.data_ptr() for name, x in tensors.items()}
     addresses |= {"out": results[0].data_ptr(), "lse": results[1].data_ptr() if plan.call.lse else 0}
     with _in_use(tensors | {"out": results[0], "lse": results[1]}, index) as handle:
-        if not plan.knows(addresses):
-            plan.ask(addresses)
-        if plan.workspace is not None:
-            workspace = allocate_workspace(plan.workspace, q)
+        layout = plan.workspace(addresses)
+        if layout is not None:
+            workspace = allocate_workspace(layout, q)
             addresses["workspace"] = workspace.address
-            addresses["workspace_bytes"] = plan.workspace.shape[0]
+            addresses["workspace_bytes"] = layout.shape[0]
         plan.launch(addresses, handle)
     return results
 

@@ -29,7 +29,7 @@ def declared(*arguments: str) -> list[Requirement]:
 
 def pinned(path: Path) -> list[tuple[Requirement, list[str]]]:
     """Return the requirements that a file names, with the hashes of each."""
-    text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    text = re.sub(r"^(#|--).*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     parts = [line.split(" --hash=sha256:") for line in re.sub(" +", " ", text).splitlines() if line]
     return [(Requirement(line), hashes) for line, *hashes in parts]
 
@@ -37,7 +37,7 @@ def pinned(path: Path) -> list[tuple[Requirement, list[str]]]:
 def named(path: Path) -> list[str]:
     """The lines of a file that a file of pinned versions is made from, without its comments."""
     lines = [line.partition("#")[0].strip() for line in path.read_text().splitlines()]
-    return [line for line in lines if line and line != "--no-deps"]
+    return [line for line in lines if line and not line.startswith("--")]
 
 
 FILES = [

@@ -13,7 +13,9 @@ PROGRAM = """#!/bin/sh
 [ "$1" != --version ] || { echo "version VERSION"; exit; }
 for source; do :; done
 echo "$source" >>"ASKED"
-! grep -q WRONG "$source"
+! grep -q MISSING "$source" || echo "$source:1:1: error: no header providing \\"N\\" is directly included"
+! grep -q DEAD "$source" || echo "$source:1:1: error: included header a.h is not used directly"
+! grep -qE "WRONG|MISSING|DEAD" "$source"
 """
 
 
@@ -39,9 +41,13 @@ class Lint:
         program.write_text(PROGRAM.replace("VERSION", version).replace("ASKED", str(self.asked)))
         program.chmod(0o755)
 
+    def say(self) -> str:
+        """Check the source, and return the findings."""
+        return str(tidy.Tidy(str(self.folder / "clang-tidy-x"), self.folder).check(self.source))
+
     def is_clean(self) -> bool:
         """Check the source."""
-        return bool(tidy.Tidy(str(self.folder / "clang-tidy-x"), self.folder).check(self.source) == "")
+        return self.say() == ""
 
     def count(self) -> int:
         """How often clang-tidy was asked."""
@@ -60,14 +66,16 @@ def test_what_was_clean_is_not_asked_again(lint: Lint) -> None:
     assert lint.count() == 1
 
 
-@pytest.mark.parametrize("change", ["header", "comment", "version"])
+@pytest.mark.parametrize("change", ["header", "comment", "include", "version"])
 def test_a_change_is_asked_again(lint: Lint, change: str) -> None:
-    """A comment counts, since NOLINT is one."""
+    """A comment counts, since NOLINT is one; and so does an include that adds nothing."""
     assert lint.is_clean()
     if change == "header":
         (lint.folder / "a.h").write_text("#define N 2\n")
     elif change == "comment":
         lint.source.write_text(lint.source.read_text() + "// NOLINT\n")
+    elif change == "include":
+        lint.source.write_text('#include "a.h"\n' + lint.source.read_text())
     else:
         lint.set_version("2")
     assert lint.is_clean()
@@ -79,6 +87,20 @@ def test_what_is_wrong_is_not_remembered(lint: Lint) -> None:
     assert not lint.is_clean()
     assert not lint.is_clean()
     assert lint.count() == 2
+
+
+def test_a_header_may_come_by_way_of_another(lint: Lint) -> None:
+    lint.source.write_text("// MISSING\n")
+    assert lint.is_clean()
+    assert lint.is_clean()
+    assert lint.count() == 1
+
+
+def test_an_include_that_nobody_needs_is_wrong(lint: Lint) -> None:
+    lint.source.write_text("// MISSING, DEAD\n")
+    said = lint.say()
+    assert "a.h is not used" in said
+    assert "no header" not in said
 
 
 def test_a_cache_that_cannot_be_written(lint: Lint) -> None:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The backward pass's choice and plan over the table in table.cc: steps, grids, arguments, workspace.
 #include <cstring>
-#include <vector>
 
 #include "args/bwd.h"
 #include "bwd_planned.h"

@@ -6,7 +6,6 @@
 
 #include "bwd_params.h"
 #include "error.h"
-#include "origins/ck/bwd.h"
 #include "problem/bwd.h"
 #include "select/bwd.h"
 #include "status.h"

@@ -10,7 +10,6 @@
 
 #include "error.h"
 #include "fake_runtime.h"
-#include "hip/runtime.h"
 #include "launch/device.h"
 #include "memory/workspace.h"
 #include "select/choose.h"

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 #include <string>
-#include <vector>
 
 #include "checked.h"
 #include "error.h"

@@ -2,7 +2,6 @@
 // A call like one before does what it would do without: each call of a random series is also made by a thread
 // of its own, which remembers nothing. And what a remembered call asks of HIP.
 #include <cstring>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>

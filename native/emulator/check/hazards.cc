@@ -5,7 +5,6 @@
 
 #include "base/errors.h"
 #include "check/per_isa.h"
-#include "code/launch.h"
 #include "core/dialect.h"
 
 namespace fmha::emu {

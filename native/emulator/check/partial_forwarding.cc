@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/wave.h"
-
 namespace fmha::emu {
 namespace {
 

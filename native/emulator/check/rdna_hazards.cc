@@ -3,7 +3,6 @@
 
 #include "base/errors.h"
 #include "check/config.h"
-#include "code/launch.h"
 
 namespace fmha::emu {
 namespace {

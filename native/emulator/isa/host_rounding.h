@@ -4,8 +4,6 @@
 
 #include <xmmintrin.h>
 
-#include "core/inst.h"
-
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
 // While it lives, the host rounds to nearest even and keeps denormals (or flushes them, in and out). The host

@@ -8,7 +8,6 @@
 #include "base/emu_tools.h"
 #include "model/launch_timing.h"
 #include "model/profile.h"
-#include "model/profile_lds.h"
 
 namespace fmha::emu {
 

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <span>
 
-#include "core/wave.h"
 #include "model/time_wave.h"
 
 namespace fmha::emu {

@@ -8,7 +8,6 @@
 
 #include "core/dialect.h"
 #include "model/profile_constants.h"
-#include "model/unit_shape.h"
 
 namespace fmha::emu {
 namespace {

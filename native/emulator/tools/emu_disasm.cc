@@ -2,7 +2,6 @@
 // emu_disasm ARCH FILE [BASE [LANES]]: disassembles a raw text section (objcopy -O binary -j .text) with the
 // software device's own decoder, for waves of so many lanes (the arch's own if none are named). emu_disasm
 // rows: lists the instruction table.
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -15,7 +15,6 @@
 #include "api/alike.h"
 #include "api/answers.h"
 #include "api/remembered.h"
-#include "catalogue/catalogue.h"
 #include "error.h"
 #include "fmha_rocm.h"
 #include "hip/runtime.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Limits of all backward kernels, and those of kernels that load whole tiles.
-#include <algorithm>
 #include <cfloat>
 #include <cinttypes>
 #include <cmath>

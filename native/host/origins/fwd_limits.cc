@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Limits of all forward kernels that load whole tiles, checked in the order of the params.
 #include <cfloat>
-#include <cinttypes>
 #include <cmath>
 
 #include "origins/fwd_numbers.h"

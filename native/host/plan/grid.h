@@ -2,9 +2,6 @@
 // The grid of kernels whose workgroups have a tile, a head and a batch element (device: common/grid.h).
 #pragma once
 
-#include <cinttypes>
-
-#include "error.h"
 #include "plan/plan.h"
 
 namespace fmha {

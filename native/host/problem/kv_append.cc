@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "problem/kv_append.h"
 
-#include <algorithm>
 #include <array>
 #include <cinttypes>
 

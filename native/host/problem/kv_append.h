@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "catalogue/catalogue.h"
 #include "fmha_rocm.h"
 #include "memory/view.h"
 #include "problem/cache.h"

@@ -2,9 +2,7 @@
 #include "problem/merge.h"
 
 #include <algorithm>
-#include <cinttypes>
 
-#include "error.h"
 #include "memory/tensors.h"
 #include "problem/options.h"
 #include "problem/rebind.h"

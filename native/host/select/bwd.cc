@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "select/bwd.h"
 
-#include <algorithm>
-
 #include "error.h"
 #include "origins/by_name/bwd.h"
 #include "plan/bwd_workspace.h"

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 
 #include "catalogue/catalogue.h"
 #include "plan/plan.h"

@@ -24,8 +24,8 @@ bool holds_dims(const DecodeRow& row, const FwdProblem& f) {
 // True: the values are the first dims of the keys, as a latent cache has them.
 bool values_are_in_keys(const DecodeProblem& p) {
   const View &k = p.cache.k, &v = p.cache.v;
-  return k.address() == v.address() && k.step(kBatch) == v.step(kBatch) && k.step(kHead) == v.step(kHead) &&
-         k.step(kSeqlen) == v.step(kSeqlen);
+  return p.fwd.hdim_v <= p.fwd.hdim_q && k.address() == v.address() && k.step(kBatch) == v.step(kBatch) &&
+         k.step(kHead) == v.step(kHead) && k.step(kSeqlen) == v.step(kSeqlen);
 }
 
 int64_t tiles_of(const Kernel& kernel, const FwdProblem& f) {

@@ -9,7 +9,6 @@
 #include "origins/hip/fwd_pingpong_pack.h"
 #include "plan/plan.h"
 #include "problem/fwd.h"
-#include "problem/merge.h"
 
 namespace fmha {
 

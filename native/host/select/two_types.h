@@ -2,7 +2,6 @@
 // A family that has one kernel for each pair of types: append and merge.
 #pragma once
 
-#include "error.h"
 #include "origins/by_name/decode.h"
 #include "select/choose.h"
 #include "select/unsupported.h"

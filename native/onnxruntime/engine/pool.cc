@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "engine/pool.h"
 
-#include <cstdint>
-
-#include "engine/api.h"
-
 namespace fmha::onnxruntime {
 namespace {
 

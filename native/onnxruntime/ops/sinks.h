@@ -2,7 +2,6 @@
 // Logits of the heads that take part in the softmax and have no value: float32, whatever the operator's type.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "engine/call.h"

@@ -11,7 +11,8 @@
   ``requirements-cuda.txt``: torch as the package index has it, and what only that needs;
 - ``tests/clients/with_NAME/requirements.txt``: what build/clients-NAME-venv has, pyproject's dependencies,
   its extra test, and what ``requirements.in`` says. If that begins with ``--no-deps``, it is the wheels of
-  the packages that it names and nothing else, for build/clients/NAME;
+  the packages that it names and nothing else, for build/clients/NAME. Behind that, ``--no-binary NAME`` says
+  that a package has no wheel: pip is to build one of its sources;
 - ``tests/engines/with_NAME/requirements.txt``: likewise what build/engines-NAME-venv has beside torch. An
   engine may ask for torch of PyTorch's own index, which pip does not find by itself: a folder with that wheel
   is to be in PYFA_ROCM_TORCH_WHEELS.
@@ -51,6 +52,7 @@ OF_ENGINES = "(?:cuda-.*|nvidia-.*|torch.*|triton)"
 ENGINE_PYTHONS = ("3.11",)  # of CI, which has torch for it
 EVIDENCE = ("jinja2>=3", "markdown-it-py>=3", "matplotlib>=3.7")
 SITE = ("furo>=2024", "myst-parser>=4", "sphinx>=8")
+NO_BINARY = "--no-binary "
 HEAD = """# SPDX-License-Identifier: MIT OR Apache-2.0
 # Written by native/tools/fetch/lock_requirements.py, from {source}.
 """
@@ -66,6 +68,7 @@ class File:
     requirements: list[str]
     pythons: tuple[str, ...] = PYTHONS
     no_deps: bool = False
+    sources: tuple[str, ...] = ()  # packages that have no wheel
     names: str = ".*"  # of the packages that it names
     glibc: int = GLIBC  # 2.glibc is the newest that they may need
 
@@ -118,7 +121,9 @@ def of_a_program(path: Path, pythons: tuple[str, ...], names: str) -> File:
     """Return the requirements of a client or an engine."""
     lines = lines_of(path)
     if lines[0] == "--no-deps":
-        return File(path.name, lines[1:], pythons, no_deps=True)
+        sources = tuple(x.removeprefix(NO_BINARY) for x in lines if x.startswith(NO_BINARY))
+        lines = [x for x in lines if not x.startswith("--")]
+        return File(path.name, lines, pythons, no_deps=True, sources=sources)
     return File(f"pyproject.toml and {path.name}", [*declared("test"), *lines], pythons, names=names)
 
 
@@ -131,6 +136,7 @@ def ask_pip(file: File, requirements: list[str], python: str) -> list[dict[str, 
         command += ["--python-version", python, "--target", folder, "--report", str(report)]
         command += [f"--platform={platform}" for platform in file.platforms]
         command += ["--no-deps"] if file.no_deps else []
+        command += [f"--no-binary={name}" for name in file.sources]
         # Another machine has not the wheels in this one's folders.
         environment = os.environ | {"PIP_FIND_LINKS": os.environ.get("PYFA_ROCM_TORCH_WHEELS", folder)}
         subprocess.run([*command, *requirements], check=True, env=environment)
@@ -176,7 +182,7 @@ def resolve(file: File, python: str) -> list[Wheel]:
     ]
 
 
-def locked(source: str, by_python: dict[str, list[Wheel]]) -> str:
+def locked(file: File, by_python: dict[str, list[Wheel]]) -> str:
     """The text: a line a version, with the Pythons that take it unless all do, and its wheels' hashes."""
     found: dict[tuple[str, str], tuple[list[str], set[str]]] = {}
     for python, wheels in by_python.items():
@@ -184,12 +190,12 @@ def locked(source: str, by_python: dict[str, list[Wheel]]) -> str:
             pythons, hashes = found.setdefault((name, version), ([], set()))
             pythons.append(python)
             hashes.add(sha256)
-    lines = []
+    lines = [NO_BINARY + name for name in file.sources]
     for (name, version), (pythons, hashes) in sorted(found.items()):
         marker = " or ".join(f'python_version == "{python}"' for python in pythons)
         line = f"{name}=={version}" + (f" ; {marker}" if len(pythons) < len(by_python) else "")
         lines.append(" \\\n    ".join([line, *(f"--hash=sha256:{sha256}" for sha256 in sorted(hashes))]))
-    return HEAD.format(source=source) + "\n".join(lines) + "\n"
+    return HEAD.format(source=file.source) + "\n".join(lines) + "\n"
 
 
 def main() -> int:
@@ -203,7 +209,7 @@ def main() -> int:
         wheels = dict(zip(pairs, found, strict=True))
     for path, file in files.items():
         by_python = {python: wheels[path, python] for python in file.pythons}
-        path.write_text(locked(file.source, by_python))
+        path.write_text(locked(file, by_python))
     return 0
 
 

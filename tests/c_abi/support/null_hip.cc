@@ -3,7 +3,6 @@
 // all of HIP that the library, pyfa_rocm and hip-python call on the way to a launch, so that what is measured
 // on it is the callers' own work. It keeps the work of a real runtime that a caller cannot avoid: it
 // looks a pointer's owner up in an ordered map under a lock, as ROCm's MemObjMap does.
-#include <sys/mman.h>
 
 #include <condition_variable>
 #include <cstdint>

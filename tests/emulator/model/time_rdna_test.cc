@@ -2,7 +2,6 @@
 // The model of a unit of RDNA against cycles counted by hand: as time_cu_test.cc, for what differs.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <iterator>
 #include <string>
 #include <vector>

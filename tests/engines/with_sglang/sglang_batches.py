@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from sglang.srt.layers.radix_attention import RadixAttention
-from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, ReqToTokenPool
+from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, MLATokenToKVPool, ReqToTokenPool
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
 
 SLOTS, MOST = 512, 128  # tokens of a pool, and of a sequence
 HEADS, KEYS, HDIM = 4, 2, 64
+ROW, RANK = 576, 512  # DeepSeek's: a row of the pool, and its first elements that are the value
 
 
 def random(*shape: int) -> torch.Tensor:
@@ -42,10 +43,21 @@ def pool(page_size: int = 16, dtype: torch.dtype = torch.bfloat16, windows: bool
     return made
 
 
+def latent_pool(page_size: int = 16, dtype: torch.dtype = torch.bfloat16) -> Any:
+    """A pool of two layers of latent attention."""
+    return MLATokenToKVPool(
+        SLOTS, page_size, dtype, kv_lora_rank=RANK, qk_rope_head_dim=ROW - RANK, layer_num=2, device="cpu",
+        enable_memory_saver=False,
+    )  # fmt: skip
+
+
 def runner(held: Any, latent: bool = False) -> Any:
     """A model's runner, as far as a backend asks it."""
     requests = ReqToTokenPool(8, MOST, "cpu", False)
-    return SimpleNamespace(use_mla_backend=latent, token_to_kv_pool=held, req_to_token_pool=requests)
+    return SimpleNamespace(
+        use_mla_backend=latent, token_to_kv_pool=held, req_to_token_pool=requests, dtype=torch.bfloat16,
+        device="cpu",
+    )  # fmt: skip
 
 
 def layer(number: int = 0, **changes: Any) -> RadixAttention:
@@ -53,6 +65,11 @@ def layer(number: int = 0, **changes: Any) -> RadixAttention:
         "num_heads": HEADS, "head_dim": HDIM, "scaling": HDIM**-0.5, "num_kv_heads": KEYS, "layer_id": number,
     }  # fmt: skip
     return RadixAttention(**arguments | changes)
+
+
+def latent_layer(heads: int, number: int = 0) -> RadixAttention:
+    """A layer that attends to rows, as DeepSeek's model makes it."""
+    return RadixAttention(heads, ROW, 192**-0.5, num_kv_heads=1, layer_id=number, v_head_dim=RANK)
 
 
 def place(made: Any, lengths: Sequence[int], seed: int = 0) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from built import rows, this_arch
+from cases_judge import judge
 from decoding import Decoding, Problem, kernels_of, run_judged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plugins import hypothesis_profile
+from reference import attention, numerics_of
 from strict import wave_order
 
 import pyfa_rocm
@@ -68,6 +70,21 @@ def test_the_kernel_for_many_rows_wants_values_in_keys_and_many_rows() -> None:
         assert not kernels_of(Decoding(p))[0].endswith("_m128")
     names = kernels_of(Decoding(replace(LATENT, latent=False)))
     assert not any(name.endswith("_m128") for name in names)
+
+
+@pytest.mark.parametrize(("hdim", "values"), [(64, slice(512)), (504, slice(512)), (512, slice(64, 512))])
+def test_values_that_are_not_the_first_dims(hdim: int, values: slice) -> None:
+    """More dims than the keys have, or others of theirs, are what another kernel reads."""
+    rng = np.random.default_rng(hdim)
+    q = rng.standard_normal((1, 1, 128, hdim), np.float32).astype(np.float16)
+    held = rng.standard_normal((1, 70, 1, 512), np.float32).astype(np.float16)
+    cache = pyfa_rocm.DeviceArray.from_numpy(held)
+    k, v = cache[:, :, :, :hdim], cache[:, :, :, values]
+    o, lse = pyfa_rocm.flash_attn_with_kvcache(
+        pyfa_rocm.DeviceArray.from_numpy(q), k, v, return_softmax_lse=True
+    )
+    numerics = numerics_of("float16", None, 128, this_arch())
+    judge(attention(q, held[..., :hdim], held[..., values], numerics=numerics), o.to_numpy(), lse.to_numpy())
 
 
 def test_lse_of_base_two() -> None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from built import nearest
 from cases import Bias, Case, Dropout, Layout, Varlen, cases, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
 from plugins.hypothesis_profile import EXAMPLES
+
+import pyfa_rocm
+from pyfa_rocm import DeviceArray, backward
+from pyfa_rocm import varlen as _varlen
 
 BASE = Case(
     batch=3, seqlen_q=200, seqlen_k=333, nhead_k=2, ratio=2, hdim=128, dtype="bfloat16", seed=7,
@@ -100,3 +105,16 @@ def test_features(change: dict[str, object]) -> None:
     case = nearest(replace(BASE, **change))  # type: ignore[arg-type]
     both(case)
     both(replace(case, varlen=Varlen((150, 0, 77), (130, 30, 0), (3, 4, 0), (7, 0, 9))))
+
+
+def test_one_array_of_starts_makes_another_plan() -> None:
+    """Some kernels are for it, forward and backward: the workspace of a plan is that of one kernel."""
+    q = DeviceArray.from_numpy(np.ones((5, 1, 64), np.float16))
+    lse = DeviceArray.from_numpy(np.ones((1, 5), np.float32))
+    first, second = (DeviceArray.from_numpy(np.array([0, 3, 5], np.int32)) for _ in range(2))
+    for table in (_varlen._plans, backward._plans):
+        table.clear()
+    for other in (first, second, first):
+        pyfa_rocm.flash_attn_varlen_func(q, q, q, first, other, 3, 3, causal=True)
+        pyfa_rocm.flash_attn_varlen_bwd(q, q, q, q, q, lse, first, other, 3, 3, causal=True)
+    assert len(_varlen._plans) == len(backward._plans) == 2

@@ -139,7 +139,9 @@ pub mod rocm_backend {
             self.bytes.data()
         }
 
-        pub fn ptr_at(&self, element: usize) -> *mut c_void {
+        /// # Safety
+        /// The element must be one of the memory's.
+        pub unsafe fn ptr_at(&self, element: usize) -> *mut c_void {
             self.as_ptr().cast::<u8>().wrapping_add(element * size_of::<T>()).cast()
         }
     }

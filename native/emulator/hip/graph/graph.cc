@@ -8,7 +8,7 @@
 #include "hip/graph/memory_nodes.h"
 #include "hip/graph/run.h"
 #include "hip/handles.h"
-#include "hip/module.h"
+#include "hip/module.h"  // IWYU pragma: keep, by way of a shared_ptr
 
 namespace fmha::emu {
 namespace {

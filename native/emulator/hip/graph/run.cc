@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "hip/fault_injection.h"
-#include "hip/graph/graph.h"
 #include "hip/graph/memory_nodes.h"
 #include "hip/memory/memory.h"
 #include "launch/schedule.h"

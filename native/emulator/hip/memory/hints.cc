@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Where managed memory should lie. There is one place; the arguments are checked, and a prefetch keeps its
 // place in the stream.
-#include "hip/graph/graph.h"
-#include "hip/memory/memory.h"
+#include "core/memory.h"
+#include "hip/state.h"
+#include "hip/stream/work.h"
 
 namespace fmha::emu {
 namespace {

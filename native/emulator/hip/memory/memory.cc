@@ -2,7 +2,6 @@
 // Allocation, registration of host memory, and what is known about a pointer.
 #include "hip/memory/memory.h"
 
-#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <limits>

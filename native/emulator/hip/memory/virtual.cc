@@ -9,7 +9,6 @@
 #include <map>
 #include <mutex>
 
-#include "hip/graph/graph.h"
 #include "hip/handles.h"
 #include "hip/memory/memory.h"
 #include "hip/memory/pages.h"

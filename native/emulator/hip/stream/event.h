@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #pragma once
 
-#include "hip/state.h"
 #include "hip/stream/queue.h"
 
 namespace fmha::emu {

@@ -2,7 +2,6 @@
 #include "hip/stream/host_wait.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "hip/stream/queue.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 

@@ -4,7 +4,6 @@
 // device guesses nothing that the manual leaves open: see stores_defined().
 #pragma once
 
-#include "isa/lanes.h"
 #include "isa/vector/valu_float.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // SOP1, SOP2 and SOPC: the scalar ALU. SOPK and SOPP, which branch and set modes, are in scalar_control.cc.
-#include "isa/rows.h"
 #include "isa/scalar/scalar_control.h"
 #include "isa/scalar/scalar_operand.h"
 

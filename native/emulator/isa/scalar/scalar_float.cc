@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Floating point in the scalar ALU, which gfx12 has, and its 64-bit integers. Rounding and denormals are
 // MODE's. A 16-bit result clears the upper half of its register.
-#include "isa/rows.h"
 #include "isa/scalar/scalar_control.h"
 #include "isa/scalar/scalar_operand.h"
 #include "isa/vector/valu.h"

@@ -4,7 +4,6 @@
 
 #include <ctime>
 
-#include "base/errors.h"
 #include "isa/lanes.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {

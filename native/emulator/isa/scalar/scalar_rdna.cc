@@ -3,7 +3,6 @@
 // counter, MODE by immediate.
 #include "base/errors.h"
 #include "base/mode.h"
-#include "isa/rows.h"
 #include "isa/scalar/scalar_control.h"
 #include "isa/scalar/scalar_operand.h"
 

@@ -2,7 +2,6 @@
 // Rare scalar instructions: VGPR indexing, forks of a wave's lanes, and those for debuggers and trap
 // handlers.
 #include "base/errors.h"
-#include "isa/rows.h"
 #include "isa/scalar/scalar_control.h"
 #include "isa/scalar/scalar_operand.h"
 

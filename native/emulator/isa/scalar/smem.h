@@ -2,7 +2,6 @@
 // Where scalar memory instructions go.
 #pragma once
 
-#include "isa/lanes.h"
 #include "isa/scalar/scalar_operand.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // SMEM that writes: scalar stores and atomics. Outside a buffer nothing is written, and atomics return 0.
 #include "base/errors.h"
-#include "isa/host_rounding.h"
 #include "isa/memory/atomic_ops.h"
 #include "isa/rows.h"
 #include "isa/scalar/smem.h"

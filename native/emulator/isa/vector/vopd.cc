@@ -3,7 +3,7 @@
 // what X writes, the decoder has pointed it at a copy.
 #include <cstring>
 
-#include "isa/lanes.h"
+#include "core/wave.h"
 #include "isa/rows.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {

@@ -4,7 +4,6 @@
 
 #include "origins/aiter/bwd.h"
 #include "origins/limits.h"
-#include "plan/bwd_workspace.h"
 
 namespace fmha::aiter {
 namespace {

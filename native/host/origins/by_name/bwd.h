@@ -7,7 +7,6 @@
 #include "origins/ck/bwd.h"
 #include "origins/hip/bwd_pingpong_pack.h"
 #include "origins/hip/wmma_pack.h"
-#include "origins/limits.h"
 #include "origins/parts.h"
 #include "origins/two_sided.h"
 #include "plan/plan.h"

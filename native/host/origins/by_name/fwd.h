@@ -9,7 +9,6 @@
 #include "origins/ck/fwd.h"
 #include "origins/hip/fwd_pingpong_pack.h"
 #include "origins/hip/wmma_pack.h"
-#include "origins/limits.h"
 #include "plan/plan.h"
 #include "problem/fwd.h"
 

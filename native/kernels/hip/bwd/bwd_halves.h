@@ -152,8 +152,8 @@ class BwdHalvesSide
   }
 
  private:
-  // The rows of the block that is loaded next, and loads of either tensor, from one on. Of b that is the
-  // block before a's, if a is loaded two blocks ahead.
+  // The rows of the block that is loaded next, and loads of either tensor, from one on. If a is loaded two
+  // blocks ahead, b is loaded one block behind it.
   template <bool kGoesOn = true>
   __device__ void find_next_rows() {
     if constexpr (kGoesOn) {

@@ -192,13 +192,12 @@ class Decode {
     if (row >= work.rows) return;
     const int token = work.token_of(row), head = work.head_of(row, token);
     const float most = most_of(shared, tile_row);
+    const float shift = most == -__builtin_inff() ? 0 : most;
     float sum = 0;
-    if (most != -__builtin_inff()) {
-      _Pragma("unroll") for (int w = slice; w < kDecodeWaves; w += kSlices) {
-        sum += shared.sum[w][tile_row] * __builtin_amdgcn_exp2f(shared.max[w][tile_row] - most);
-      }
+    _Pragma("unroll") for (int w = slice; w < kDecodeWaves; w += kSlices) {
+      sum += shared.sum[w][tile_row] * __builtin_amdgcn_exp2f(shared.max[w][tile_row] - shift);
     }
-    const float factor = sum > 0 ? 1 / sum : 0;
+    const float factor = sum == 0 ? 0 : 1 / sum;  // a NaN stays one, which a merge counts
     float x[kMeet] = {};
     _Pragma("unroll") for (int w = slice; w < kDecodeWaves; w += kSlices) {
       _Pragma("unroll") for (int i = 0; i < kMeet; ++i) x[i] += shared.o[w][tile_row][column * kMeet + i];
@@ -212,7 +211,7 @@ class Decode {
                     (work.q_base + token) * p.o_strides.row + dim);
     }
     if (first == 0 && slice == 0 && column == 0 && p.lse != nullptr) {
-      const float lse = sum > 0 ? (most + __builtin_amdgcn_logf(sum)) * p.lse_unit : -__builtin_inff();
+      const float lse = sum == 0 ? -__builtin_inff() : (most + __builtin_amdgcn_logf(sum)) * p.lse_unit;
       p.lse[work.split * p.lse_split + batch * p.lse_strides.batch + head * p.lse_strides.nhead +
             work.q_base + token] = lse;
     }

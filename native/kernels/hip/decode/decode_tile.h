@@ -104,9 +104,10 @@ struct DecodeTile {
 
   // A logit without a value: for one wave of one split.
   __device__ void add_sink(const float* sinks) {
+#pragma clang fp contract(off)  // of a large sink, fma(sinks[head], kLog2e, -most) is the product's rounding
     const float sink = sinks[head] * kLog2e;
+    if (sink == -__builtin_inff()) return;
     const float most = __builtin_fmaxf(row_max, sink);
-    if (most == -__builtin_inff()) return;
     const float factor = __builtin_amdgcn_exp2f(row_max - most);
     row_sum = row_sum * factor + __builtin_amdgcn_exp2f(sink - most);
     _Pragma("unroll") for (auto& tile : o) tile *= factor;

@@ -8,8 +8,6 @@
 #include <memory>
 #include <string>
 
-#include "code/launch.h"
-#include "core/memory.h"
 #include "core/wave.h"
 #include "isa/rows.h"
 

@@ -21,9 +21,11 @@ impl FlashAttn {
             let (b, s, h, d) = layout.shape().dims4()?;
             let strides = layout.stride().try_into().map_err(Error::wrap)?;
             let layout_in_elements = fmha_rocm::Layout { shape: [b, s, h, d], strides, dtype, device: 0 };
-            let data = memory.ptr_at(layout.start_offset());
             // SAFETY: candle keeps the tensors until the stream is past the call, and writes none of them.
-            views.push(unsafe { fmha_rocm::Tensor::from_raw_parts(data.cast(), layout_in_elements) });
+            views.push(unsafe {
+                let data = memory.ptr_at(layout.start_offset());
+                fmha_rocm::Tensor::from_raw_parts(data.cast(), layout_in_elements)
+            });
         }
         let ((b, s, h, _), (.., d)) = (inputs[0].1.shape().dims4()?, inputs[2].1.shape().dims4()?);
         let shape = Shape::from((b, s, h, d));
