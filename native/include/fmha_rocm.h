@@ -695,9 +695,9 @@ fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents
 fmha_status fmha_bwd_prepare(const fmha_bwd_params* params);
 
 /* Enqueues the backward pass on `stream`: several launches and memsets. FP16, BF16 and FP32; hdim_q and hdim_v
- * up to 256; any mask, packed sequences, ALiBi, softcap, elementwise bias and its gradient, and dropout with
- * forward's seed and offset. FMHA_UNSUPPORTED in this version: FP8. A row that sees no key, and a key that no
- * row sees, have gradient 0. The kernels are those of native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
+ * up to 256, or of 16 bits on gfx942 and gfx950 to 512 without bias and dropout; any mask, packed sequences,
+ * ALiBi, softcap, elementwise bias and its gradient, and dropout with forward's seed and offset. FMHA_UNSUPPORTED
+ * in this version: FP8. A row that sees no key, and a key that no row sees, have gradient 0. */
 fmha_status fmha_bwd(const fmha_bwd_params* params, void* stream);
 
 /* Tells whether fmha_decode would run these arguments on the current device: as fmha_fwd_supported. Here the data

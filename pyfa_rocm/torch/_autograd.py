@@ -39,7 +39,7 @@ _OPTIONS_TENSORS = ("bias", "alibi_slopes", "philox", "sinks")
 _INPUTS = ("q", "k", "v")
 # The lowest precision has 8 bits: so many summands make a float32.
 _SUMMANDS = 3
-_MOST_HDIM_V = 256
+_MOST_HDIM_V = 512
 
 
 def is_differentiated(*tensors: torch.Tensor | None) -> bool:

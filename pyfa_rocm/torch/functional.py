@@ -108,7 +108,8 @@ def flash_attn_func(
 
     The gradients of q, k, v and bias are those of ``torch.ops.pyfa_rocm.fmha_bwd`` (``fmha_bwd_out``), which
     does for this module what `pyfa_rocm.flash_attn_bwd` does. Kept for it are q, k, v, O and the
-    log-sum-exp. The log-sum-exp, if returned, has a gradient too, up to hdim_v 248. There are no second
+    log-sum-exp. The log-sum-exp, if returned, has a gradient too, up to hdim_v 248, or
+    504 where `flash_attn_bwd` takes head dims up to 512. There are no second
     derivatives, and none in forward mode.
 
     Examples

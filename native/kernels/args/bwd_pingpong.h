@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The arguments of our own backward kernels for Instinct (hip/bwd/bwd_pingpong.h, hip/bwd/bwd_wide.h), which
-// follow `dot` (args/bwd.h) and write the gradients themselves.
+// The arguments of our own backward kernels for Instinct (hip/bwd/bwd_pingpong.h, hip/bwd/bwd_wide.h,
+// hip/bwd/bwd_halves.h), which follow `dot` (args/bwd.h) and write the gradients themselves.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace fmha {
 
-// A workgroup does a tile of 256 or 128 keys of a key head, or as many rows of a query head. Grid: (XCDs,
+// A workgroup does a tile of 256, 128 or 64 keys of a key head, or as many rows of a query head. Grid: (XCDs,
 // tiles of all key heads of an XCD, key_parts + query heads of a group). The device deals workgroups out to
 // its XCDs in turn, so that each XCD has all tiles of its key heads, and then those of the first query head
 // of each group, of the second, and so on.

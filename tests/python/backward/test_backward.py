@@ -20,6 +20,8 @@ from strict import wave_order
 import pyfa_rocm
 
 EXAMPLES = hypothesis_profile.EXAMPLES // 4
+# Pipelines of our own, which add up nothing in memory.
+OWN = ("pingpong", "wide", "halves", "two_sided")
 BASE = Case(batch=2, seqlen_q=150, seqlen_k=203, nhead_k=2, ratio=1, hdim=64, dtype="float16", seed=5)
 
 
@@ -137,7 +139,7 @@ def test_every_kernel(row: Row) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("hdim", [8, 32, 40, 64, 96, 104, 128, 200, 256])
+@pytest.mark.parametrize("hdim", [8, 32, 40, 64, 96, 104, 128, 200, 256, 264, 512])
 def test_head_dims(dtype: str, hdim: int) -> None:
     case = replace(BASE, dtype=dtype, hdim=hdim, causal=True)
     if not kernels(case):
@@ -297,7 +299,9 @@ def test_infinite_log_sum_exp(base: Case) -> None:
         got.append(backward.run())
         if infinite > 0:
             backward.judge(got[0])
-    if pyfa_rocm.fmha_bwd_kernel(plain.params()).pipeline.startswith(("pingpong", "wide", "two_sided")):
+    if pyfa_rocm.fmha_bwd_kernel(plain.params()).pipeline.startswith(
+        ("pingpong", "wide", "halves", "two_sided")
+    ):
         for name in NAMES:
             assert np.array_equal(bits(got[0][name]), bits(got[1][name])), name
 
@@ -394,7 +398,7 @@ def test_questions() -> None:
     backward = Backward(nearest(BASE))
     info = pyfa_rocm.fmha_bwd_kernel(backward.params())
     assert "bwd" in info.name
-    assert info.step_count >= (2 if info.pipeline.startswith(("pingpong", "wide", "two_sided")) else 4)
+    assert info.step_count >= (2 if info.pipeline.startswith(OWN) else 4)
     assert info.candidate == 1
     pyfa_rocm.fmha_bwd_prepare(backward.params())
     pyfa_rocm.fmha_bwd_supported(backward.params())

@@ -19,7 +19,7 @@ using hip_fwd::kMostRows;
 using hip_fwd::xcd_parts;
 
 // Rows of a workgroup's own, at least and at most.
-constexpr int64_t kLeastTile = 128, kMostTile = 256;
+constexpr int64_t kLeastTile = 64, kMostTile = 256;
 constexpr int64_t kMostWorkItems = 512;  // of a workgroup
 // LSE / softmax_scale is a float32.
 constexpr float kLeastScale = 1e-30F;

@@ -64,7 +64,7 @@ class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
   static constexpr int kMayMiss = Blocks::kMayMiss + (kKeys ? BwdRowSums::kMayMiss : 0);
 
  public:
-  using Side::kOwnRows, Side::blocks, Side::end;
+  using Side::kOwnRows, Side::kThreads, Side::blocks, Side::end;
   static constexpr int kLdsBytes = Side::template kLdsBytesWith<Blocks>;
 
   using Side::Side;

@@ -21,23 +21,31 @@ class BwdRowsInLds {
 
   // Chunk 2 * step + lane / 32 of a row of block n, of tensor 0 or 1.
   __device__ Dwords4 rows(int n, int tensor, int step) const {
-    return lds_load<Dwords4>(flipped(buffer(n) + read_rows_, step * 2 * kChunk) + tensor * kTile);
+    return rows_of(buffer(n), step, tensor * kTile);
   }
   // Rows 16 * step + lane / 32 * 8 on of dims from 32 * t on.
   __device__ Dwords4 dims(int n, int tensor, int step, int t) const {
+    return dims_of(buffer(n), step, t, tensor * kTile);
+  }
+
+ protected:
+  // The same of a tile that lies so many bytes behind `tile`.
+  __device__ Dwords4 rows_of(const LdsByte* tile, int step, int behind = 0) const {
+    return lds_load<Dwords4>(flipped(tile + read_rows_, step * 2 * kChunk) + behind);
+  }
+  __device__ Dwords4 dims_of(const LdsByte* tile, int step, int t, int behind = 0) const {
     using Short4InLds = __attribute__((address_space(3))) Short4;
-    const LdsByte* at = buffer(n) + read_turned_;
+    const LdsByte* at = tile + read_turned_;
     const auto four = [&](int i) {
       const LdsByte* first = flipped(at, t * 4 * kChunk ^ exchange(4 * i, 0) * kChunk);
       return __builtin_bit_cast(
           Dwords2, __builtin_amdgcn_ds_read_tr16_b64_v4i16(
-                       (Short4InLds*)(first + tensor * kTile + (step * 16 + i * 4) * kRowBytes)));  // NOLINT
+                       (Short4InLds*)(first + behind + (step * 16 + i * 4) * kRowBytes)));  // NOLINT
     };
     const Dwords2 low = four(0), high = four(1);
     return {low[0], low[1], high[0], high[1]};
   }
 
- protected:
   __device__ void begin(LdsByte* lds, int lane) {
     lds_ = lds;
     const int own = place_of_row(lane % 32);
@@ -55,6 +63,7 @@ class BwdRowsInLds {
     return chunk ^ low ^ (row >> 2 & 3);
   }
 
+  __device__ LdsByte* begin_of_lds() const { return lds_; }
   __device__ LdsByte* buffer(int n) const { return lds_ + (n % kBuffers) * 2 * kTile; }
 
  private:

@@ -90,8 +90,9 @@ __device__ inline MatrixRows row_vector(const float* data, const BwdStrides& str
   return {reinterpret_cast<const uint8_t*>(first), strides.nhead * 4, 4, s.seqlen_q, 4};
 }
 
-// Blocks of 32 rows of two tensors, one after another, of one head after another. Past the last one there are
-// no rows.
+// Blocks of kRows rows of two tensors, one after another, of one head after another. Past the last one there
+// are no rows.
+template <int kRows>
 class BlockWalk {
  public:
   __device__ BlockWalk() = default;
@@ -108,8 +109,8 @@ class BlockWalk {
     __device__ Tensor() = default;
     __device__ Tensor(const MatrixRows& m, const RowRange& range)
         : row_bytes(m.row_bytes), bytes(m.bytes), at_(m.row(range.begin)) {
-      step_ = int64_t{32} * row_bytes;
-      to_next_head_ = m.nhead_bytes - (range.end - range.begin - 32) * static_cast<int64_t>(row_bytes);
+      step_ = int64_t{kRows} * row_bytes;
+      to_next_head_ = m.nhead_bytes - (range.end - range.begin - kRows) * static_cast<int64_t>(row_bytes);
     }
     __device__ Resource rows(int count) const { return MatrixRows::of(at_, count, row_bytes, bytes); }
 
@@ -123,11 +124,11 @@ class BlockWalk {
   Tensor a, b;
 
   // The rows of the block.
-  __device__ int count() const { return blocks_ > 0 ? min(left_, 32) : 0; }
+  __device__ int count() const { return blocks_ > 0 ? min(left_, kRows) : 0; }
 
   __device__ void next() {
     --blocks_;
-    left_ -= 32;
+    left_ -= kRows;
     const bool same_head = left_ > behind_;
     a.next(same_head);
     b.next(same_head);
@@ -140,19 +141,22 @@ class BlockWalk {
   int blocks_;  // from here on
 };
 
-// A wave's 32 own rows: chunk 2 * i + lane / 32 of row lane % 32, each.
-template <int kHdim>
+// A wave's 32 own rows: chunk 2 * i + lane / 32 of row lane % 32, each. For products of 16 rows: first chunk
+// 4 * i + lane / 16 of row lane % 16, each, and then of the other 16 rows.
+template <int kHdim, int kRows>
 struct OwnRows {
+  static constexpr int kChunks = 64 / kRows, kOfTile = kHdim / 8 / kChunks;
   Dwords4 x[kHdim / 16];
 
-  // The workgroup owns so many rows from `first` on.
-  __device__ void load(const MatrixRows& m, int first, int own, int wave, int lane) {
+  // The workgroup owns so many rows from `first` on; the wave has those from `row` on, of them, and dims.
+  __device__ void load(const MatrixRows& m, int first, int own, int row, int dim, int lane) {
     const int left = min(m.rows - first, own);
     const Resource from = MatrixRows::of(m.row(first), left, m.row_bytes, m.bytes);
-    const uint32_t begin = (wave * 32 + lane % 32) * m.row_bytes;
+    const uint32_t begin = (row + lane % kRows) * m.row_bytes;
     _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
-      const int column = (2 * i + lane / 32) * kChunk;
-      x[i] = __builtin_amdgcn_raw_buffer_load_b128(from, column < m.bytes ? begin + column : kNowhere, 0, 0);
+      const int column = (kChunks * (i % kOfTile) + lane / kRows) * kChunk + dim * 2;
+      const uint32_t tile = begin + i / kOfTile * kRows * m.row_bytes;
+      x[i] = __builtin_amdgcn_raw_buffer_load_b128(from, column < m.bytes ? tile + column : kNowhere, 0, 0);
     }
   }
 };

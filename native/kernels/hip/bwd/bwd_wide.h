@@ -22,11 +22,13 @@
 //     matrix cycles                4224
 //
 // The compiler gives all results of matrix instructions AGPRs, or all of them VGPRs, and either has 256
-// registers. So S and dP, which vector instructions read, are multiplied by lines of assembly.
+// registers. So S and dP, which vector instructions read, are multiplied by lines of assembly
+// (hip/bwd/bwd_in_vgprs.h).
 #pragma once
 
 #include "args/bwd_pingpong.h"
 #include "common/device.h"
+#include "hip/bwd/bwd_in_vgprs.h"
 #include "hip/bwd/bwd_side.h"
 #include "hip/common/pingpong_parts.h"
 #if defined(__gfx950__)
@@ -36,41 +38,6 @@
 #endif
 
 namespace fmha {
-
-// As multiply32, with a result in VGPRs. The compiler does not know that it comes late: see wait_for_scores.
-#define FMHA_MULTIPLY_IN_VGPRS(instruction)                        \
-  if (first) {                                                     \
-    Float16 d;                                                     \
-    asm(instruction " %0, %1, %2, 0" : "=&v"(d) : "v"(a), "v"(b)); \
-    return d;                                                      \
-  }                                                                \
-  asm(instruction " %0, %1, %2, %0" : "+v"(c) : "v"(a), "v"(b));   \
-  return c
-template <typename T>
-__device__ inline Float16 multiply_in_vgprs(Dwords2 a, Dwords2 b, Float16 c, bool first = false) {
-  if constexpr (__is_same(T, Fp16)) {
-    FMHA_MULTIPLY_IN_VGPRS("v_mfma_f32_32x32x8_f16");
-  } else {
-    FMHA_MULTIPLY_IN_VGPRS("v_mfma_f32_32x32x8_bf16");
-  }
-}
-#if defined(__gfx950__)
-template <typename T>
-__device__ inline Float16 multiply_in_vgprs(Dwords4 a, Dwords4 b, Float16 c, bool first = false) {
-  if constexpr (__is_same(T, Fp16)) {
-    FMHA_MULTIPLY_IN_VGPRS("v_mfma_f32_32x32x16_f16");
-  } else {
-    FMHA_MULTIPLY_IN_VGPRS("v_mfma_f32_32x32x16_bf16");
-  }
-}
-#endif
-#undef FMHA_MULTIPLY_IN_VGPRS
-
-// Until the last result of multiply_in_vgprs is there.
-__device__ inline void wait_for_scores() {
-  asm volatile("s_nop 11" ::: "memory");
-  __builtin_amdgcn_sched_barrier(0);
-}
 
 inline constexpr int kBwdWideWaves = 4;
 
@@ -110,7 +77,7 @@ class BwdWideSide : BwdSide<T, kHdim, kScore, kKeys, kBwdWideWaves> {
   static_assert(Blocks::kLead == BwdRowSums::kLead);
 
  public:
-  using Side::kOwnRows, Side::blocks, Side::end;
+  using Side::kOwnRows, Side::kThreads, Side::blocks, Side::end;
   static constexpr int kLdsBytes = Side::template kLdsBytesWith<Blocks>;
 
   using Side::Side;

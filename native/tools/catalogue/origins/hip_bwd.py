@@ -10,7 +10,7 @@ from family import OneHeadDim, check_keys, check_known
 from family_bwd import BwdRow, Origin
 
 # Each pipeline's head dims, and rows of a workgroup's own.
-_SIDES = {"pingpong": ((64, 128), 256), "wide": ((192, 256), 128)}
+_SIDES = {"pingpong": ((64, 128), 256), "wide": ((192, 256), 128), "halves": ((512,), 64)}
 _SIDES_ARCHS = ("gfx942", "gfx950")
 
 
