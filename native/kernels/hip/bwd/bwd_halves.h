@@ -82,9 +82,13 @@ class BwdHalvesSide
   static constexpr int kAhead = ahead(is_scores(phase) ? Blocks::kScoreAhead : Blocks::kSumAhead);
   template <Phase phase>
   static constexpr int kSlots = kSteps<phase> * kProducts<phase>;
-  // The product behind which the next phase's first operands are read.
+  // The product behind which the next phase begins with its barrier and first operands. This phase's own have
+  // been read: behind the barrier others load to where they lie.
   template <Phase phase>
-  static constexpr int kLast = kSlots<phase> - (is_scores(phase) ? Blocks::kScoreLate : Blocks::kSumLate);
+  static constexpr int kLastRead = kProducts<phase> * (kSteps<phase> - 1 - kAhead<phase>);
+  template <Phase phase>
+  static constexpr int kLast =
+      max(kSlots<phase> - (is_scores(phase) ? Blocks::kScoreLate : Blocks::kSumLate), kLastRead<phase>);
   // S, whose first operands are read while dP's last are in use, counts on.
   template <Phase phase>
   static constexpr int kFirstOfRing = phase == Phase::kS && !kKeys ? kSteps<Phase::kDp> : 0;

@@ -110,11 +110,33 @@ __device__ inline float float_of_fp8(uint32_t four, int j) {
 #endif
 }
 
+#if defined(__gfx950__)
+// The first pair of four, or the second, as T.
+template <typename T>
+__device__ inline uint32_t pair_of_fp8(uint32_t four, int second) {
+  if constexpr (__is_same(T, Fp16)) {
+    const auto low = __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(four, 1.0F, false),
+               high = __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(four, 1.0F, true);
+    return __builtin_bit_cast(uint32_t, second ? high : low);
+  } else {
+    const auto low = __builtin_amdgcn_cvt_scalef32_pk_bf16_fp8(four, 1.0F, false),
+               high = __builtin_amdgcn_cvt_scalef32_pk_bf16_fp8(four, 1.0F, true);
+    return __builtin_bit_cast(uint32_t, second ? high : low);
+  }
+}
+
+template <typename T>
+__device__ inline Dwords2 widened(uint32_t four) {
+  return {pair_of_fp8<T>(four, 0), pair_of_fp8<T>(four, 1)};
+}
+#else
 template <typename T>
 __device__ inline Dwords2 widened(uint32_t four) {
   const Float2 low = floats_of_fp8<false>(four), high = floats_of_fp8<true>(four);
   return {exact_pair<T>(low.x, low.y), exact_pair<T>(high.x, high.y)};
 }
+#endif
+
 template <typename T>
 __device__ inline Dwords4 widened_eight(Dwords2 eight) {
   const Dwords2 low = widened<T>(eight.x), high = widened<T>(eight.y);

@@ -113,7 +113,7 @@ class LatentKeys {
       _Pragma("unroll") for (int i = 0; i < kPieces; ++i) {
         if (part != (parts == 1 ? 0 : parts - kPieces + i)) continue;
         _Pragma("unroll") for (int n = i * kPairs; n < (i + 1) * kPairs; ++n) {
-          stored[n / 4][n % 4] = pair_of_fp8(loaded[n / 4][n % 4 / 2], n % 2);
+          stored[n / 4][n % 4] = pair_of(loaded[n / 4][n % 4 / 2], n % 2);
           if constexpr (kBuffers == 2) {
             if (n % 4 == 3) store_one(n / 4, tile(block), lane_anew(), stored[n / 4]);
           }
@@ -157,18 +157,10 @@ class LatentKeys {
   }
 
   // The first pair of four, or the second. While a product is on its way, one number after the other: a
-  // conversion of two waits for the matrix unit, by the clock.
-  __device__ static uint32_t pair_of_fp8(uint32_t four, [[maybe_unused]] int second) {
+  // conversion of two waits for the matrix unit, by the clock. Those of gfx950 do not.
+  __device__ static uint32_t pair_of(uint32_t four, [[maybe_unused]] int second) {
 #if defined(__gfx950__)
-    if constexpr (__is_same(T, Fp16)) {
-      const auto low = __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(four, 1.0F, false),
-                 high = __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(four, 1.0F, true);
-      return __builtin_bit_cast(uint32_t, second ? high : low);
-    } else {
-      const auto low = __builtin_amdgcn_cvt_scalef32_pk_bf16_fp8(four, 1.0F, false),
-                 high = __builtin_amdgcn_cvt_scalef32_pk_bf16_fp8(four, 1.0F, true);
-      return __builtin_bit_cast(uint32_t, second ? high : low);
-    }
+    return pair_of_fp8<T>(four, second);
 #elif defined(FMHA_HAS_FP8)
     return exact_pair<T>(one_of_fp8(four, 2 * second), one_of_fp8(four, 2 * second + 1));
 #else
