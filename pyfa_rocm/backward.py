@@ -57,7 +57,7 @@ def flash_attn_bwd(
         Gradient of O, of q's dtype.
     q, k, v : array
         The arrays given to `flash_attn_func`: float16, bfloat16 or float32, head dims up to 256;
-        of 16 bits up to 512 on gfx942 and gfx950, without dropout and bias.
+        of 16 bits up to 512 on MI300 and MI350, without dropout and bias.
     out, lse : array
         Its results with ``return_lse=True``. O and LSE may also be merged from several passes over parts of
         the keys, and k and v be any of these parts, as in ring attention.

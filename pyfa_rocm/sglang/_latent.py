@@ -17,7 +17,7 @@ import torch
 
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.sglang._backend import Backend, refused
-from pyfa_rocm.sglang._register import NAME
+from pyfa_rocm.sglang._versions import NAME
 from pyfa_rocm.torch import flash_attn_kv_append, flash_attn_varlen_func
 from pyfa_rocm.torch._serving import of_heads, refusal
 

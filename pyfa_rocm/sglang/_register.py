@@ -6,9 +6,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-__all__ = ["NAME", "register"]
+from pyfa_rocm.sglang._versions import NAME
 
-NAME = "pyfa_rocm"
+__all__ = ["register"]
 
 _logger = logging.getLogger(__name__)
 

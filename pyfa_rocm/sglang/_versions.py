@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The versions of SGLang whose interfaces these modules follow."""
+"""The name by which SGLang knows the backend, and the versions whose interfaces these modules follow."""
 
 from __future__ import annotations
 
 import re
 from importlib import metadata
 
-__all__ = ["VERSIONS", "refusal"]
+__all__ = ["NAME", "VERSIONS", "refusal"]
 
+NAME = "pyfa_rocm"
 # The first that is supported, and the first that is not. Interfaces change between patches too.
 VERSIONS = ((0, 5, 23), (0, 5, 24))
 
