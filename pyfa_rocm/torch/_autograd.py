@@ -119,10 +119,18 @@ class _Attention(_SingleLevelFunction):
             options = options._replace(softmax_scale=_scale(options, q))
         operator = (_ops.fmha_bwd if lengths is None else _ops.fmha_varlen_bwd).default
         _, *wanted = ctx.needs_input_grad
-        dq, dk, dv, dbias = operator(
-            readable(dout), q, k, v, out, lse, *(lengths or ()),
-            *(getattr(options, x.name) for x in BWD_ARGUMENTS), None, wanted[3],
-        )  # fmt: skip
+        arguments = [getattr(options, x.name) for x in BWD_ARGUMENTS]
+        try:
+            dq, dk, dv, dbias = operator(
+                readable(dout), q, k, v, out, lse, *(lengths or ()), *arguments, None, wanted[3]
+            )
+        except UnsupportedError as error:
+            if dlse is None:
+                raise
+            raise UnsupportedError(
+                f"{error}. A gradient of lse takes {HDIM_MULTIPLE} more columns of v: "
+                "without one, call lse.detach()"
+            ) from None
         gradients = (dq, dk, dv if dlse is None else dv[..., :hdim_v], dbias)
         return None, *(x if is_wanted else None for x, is_wanted in zip(gradients, wanted, strict=True))
 

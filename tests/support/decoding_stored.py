@@ -15,6 +15,7 @@ from decoding import Decoding, Problem, run_judged
 from reference import Expected, attention, numerics_of
 
 from pyfa_rocm import Cache, CacheScale, CacheTensor
+from pyfa_rocm.oracle.rounding import P_SCALES
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Storing(Decoding):
 
     def __init__(self, p: Stored) -> None:
         super().__init__(p)
-        # The largest P of a row is a page's scale, in all rows whose largest it is.
-        self.averages = p.scales != "page"
+        # Rows whose largest P is of the same page round it alike.
+        self.averages = not (p.latent and p.scales == "page")
         self.held: dict[tuple[str, int, int], Array] = {}
 
     def _cache(self) -> Cache:
@@ -90,7 +91,8 @@ class Storing(Decoding):
                 at = {"page": page, "sequence": b}.get(p.scales, 0)
                 one = self.scale[name][at][:, None] if p.scales else 1.0
                 if name == "k" or not p.latent:
-                    stored = np.clip(token.astype(np.float32) / one, -240, 240).astype(DTYPES[p.stored])
+                    most = P_SCALES.get(p.stored, math.inf)
+                    stored = np.clip(token.astype(np.float32) / one, -most, most).astype(DTYPES[p.stored])
                     self.held[name, b, t] = stored
                 else:
                     stored = self.held["k", b, t][..., :hdim]

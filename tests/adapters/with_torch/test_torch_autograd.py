@@ -18,6 +18,7 @@ from adapters.with_torch.torch_gradients import (
     qkv,
 )
 from backward import NAMES
+from built import rows
 from torch.utils.flop_counter import FlopCounterMode
 
 import pyfa_rocm
@@ -117,6 +118,22 @@ def test_gradient_of_the_log_sum_exp() -> None:
     alone = torch.autograd.grad(out, (q, k, v), dout)
     for a, b, c in zip(both, alone, (*want, 0), strict=True):
         assert (a - b - c).abs().max() < 2**-8 * a.abs().max()
+
+
+@pytest.mark.parametrize("hdim", [256, 512])
+def test_no_kernel_for_a_gradient_of_lse(hdim: int) -> None:
+    """It makes v wider than kernels take; the message says what works."""
+    if hdim == 512:
+        q, k, v = qkv((1, 20, 2, hdim), dtype=torch.bfloat16)
+        _, lse = flash_attn_func(q, k, v, return_lse=True)
+    else:
+        if any(row["name"] == "fmha_bwd_fp16_d512_halves" for row in rows("bwd")):
+            pytest.skip("this library has a kernel for 264")
+        q, k, v = (x.detach()[0].requires_grad_() for x in qkv((1, 20, 2, hdim)))
+        at = torch.tensor([0, 20], dtype=torch.int32)
+        _, lse = flash_attn_varlen_func(q, k, v, at, at, 20, 20, return_lse=True)
+    with pytest.raises(UnsupportedError, match=r"call lse\.detach\(\)"):
+        torch.autograd.grad(lse, (q, k, v), like(lse))
 
 
 BIASES = {"full": (2, 20, 20), "of_all_heads": (1, 20, 20), "of_all_rows": (2, 1, 20)}

@@ -128,8 +128,9 @@ def test_deepspeed(ranks: Callable[[int], Ranks], case: str) -> None:
     for name, x in got.items():
         rounding = torch.finfo(torch.float16).eps * exact[name].abs().max()
         allowed = 2 * (low[name] - exact[name]).abs().max() + RANKS * rounding
-        parts[name] = float((x - exact[name]).abs().max() / allowed)
-    assert max(parts.values()) <= 1, parts
+        error = (x - exact[name]).abs().max()
+        assert error <= allowed, name
+        parts[name] = float(error / allowed)
     kernels = {x for _, names in results for x in names}
     assert any("_bwd_" in x for x in kernels)
     record("deepspeed", f"ALST, {case}, {RANKS} ranks", max(parts.values()), kernels)

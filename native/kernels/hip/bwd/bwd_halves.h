@@ -12,6 +12,8 @@
 //   S                   S of n + 1            receives dP: dS; loads b of n + 1
 //   dK or dQ            dK or dQ of n         stores S
 //
+// These loads are those of keys. The file of an arch says how far ahead queries load.
+//
 // A phase's first operands are read beside the products of the one before it. A barrier lies in front of
 // those of dP, behind which b of n and S are there, and one in front of those of S, behind which a of n + 1
 // and dP are. For queries dP is there behind a third one.
@@ -98,7 +100,7 @@ class BwdHalvesSide
 
   static constexpr int kScoreSlots = kSlots<Phase::kS>;
   static constexpr int kUnit = kScoreSlots / 16;  // slots of a 16th of a phase
-  static constexpr int kPartSize = kKeys ? 4 : 4, kParts = kElements / kPartSize + 2;
+  static constexpr int kPartSize = 4, kParts = kElements / kPartSize + 2;
   static constexpr int kReceive = 4 * kUnit, kTotal = kReceive + 4 * kUnit, kWeights = kTotal + 1;
   static constexpr int kStore = 2;
   // For queries: dP is stored beside S.
@@ -292,6 +294,7 @@ class BwdHalvesSide
       if constexpr (slot == kWeights) begin_weights();
       constexpr int part = slot - kWeights - 1;
       if constexpr (part >= 0 && part < kParts) make_part<part>();
+      static_assert(kWeights + kParts < kSlots<Phase::kDp>);
       static_assert(Blocks::kLoads <= kLast<phase>);  // queries may read them right behind
       load_beside<kDeep ? 1 : 0, slot>(n + 1);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The blocks of hip/bwd/bwd_halves.h on gfx942, of 16 rows: loads write LDS, 4 bytes a lane, and waves read
-// rows, or two dims of a row a lane, which they turn in registers. LDS has no room for what is turned.
+// The blocks of hip/bwd/bwd_halves.h on gfx942, of 16 rows. Loads of keys write LDS, 4 bytes a lane; those
+// of queries wait in registers, 16 bytes a lane. Waves read rows, or two dims of a row a lane, which they
+// turn in registers: LDS has no room for what is turned.
 //
 // Scores are products of 16x16x16: what a wave has of them, 16 rows by 32 of its own, comes back from LDS as
 // the sums by 32x32x8 take it.

@@ -12,7 +12,8 @@
 //   O^T = V^T P^T   four keys by four dims are turned inside of a lane by     2048
 //                   v_perm_b32; P^T is in the layout that S^T came in
 //
-//   budget of 512 registers   O 256, Q 144, keys on their way 36, S 16, P 8, operands read ahead 16 or 24
+//   budget of 512 registers   O 256, Q 144, keys on their way 36 (of 8 bits 54), S 16, P 8, operands read
+//                             ahead 16 or 24
 //   LDS                       32 keys: 37 KB, of which each wave reads all twice: 2176 cycles of the unit
 #pragma once
 
@@ -60,9 +61,9 @@ class Latent {
     d.begin_rows();
     keys.walk(d.work, [&](int block, const LdsByte* tile) {
       d.multiply_keys(tile, [&](int step) {
-        constexpr int kSteps = Keys::kBuffers;  // a part
-        if (step % kSteps == 0 && step / kSteps < Keys::kLoadParts) {
-          keys.load(d.work, block + 1, step / kSteps);
+        constexpr int kStepsOfPart = Keys::kBuffers;
+        if (step % kStepsOfPart == 0 && step / kStepsOfPart < Keys::kLoadParts) {
+          keys.load(d.work, block + 1, step / kStepsOfPart);
         }
       });
       d.weigh(block);

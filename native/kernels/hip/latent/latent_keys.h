@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The keys of hip/latent/latent.h on their way from the cache to LDS: each wave moves eight of a block's 32.
-// On gfx950 loads write LDS, where two blocks have room; elsewhere what was loaded waits in registers.
+// On gfx950 loads of 16 bits write LDS, where two blocks have room; all others wait in registers.
 #pragma once
 
 #include "common/device.h"

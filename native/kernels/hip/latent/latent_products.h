@@ -19,11 +19,11 @@ namespace fmha {
 #else
 #define FMHA_LATENT_FP16 "v_mfma_f32_32x32x8f16"
 #define FMHA_LATENT_BF16 "v_mfma_f32_32x32x8bf16_1k"
-#define FMHA_LATENT_WAIT "s_nop 15\n\ts_nop 1"
+#define FMHA_LATENT_WAIT "s_nop 15\n\ts_nop 2"
 #endif
 
 // The compiler does not know that these are products: until `wait_for_sum` the sum is for nothing else.
-// Operands come from loads. The first one's sum is new.
+// The first one's sum is new, and waits for operands that were copied just before.
 template <typename T, typename Operand>
 __device__ inline void sum_in_vgprs(Operand a, Operand b, Float16& sum, bool first) {
   if constexpr (__is_same(T, Fp16)) {
