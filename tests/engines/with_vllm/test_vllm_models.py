@@ -153,7 +153,11 @@ def row_of(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
 
 
 def test_the_page_has_what_was_measured(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """PYFA_ROCM_RECORD=1 writes the table. On another CPU vLLM has other kernels, and other differences."""
+    """PYFA_ROCM_RECORD=1 writes the table. On another CPU vLLM has other kernels, and other differences.
+
+    Which prompt finds another one's keys depends on the pace of the machine, so that a kernel of the page
+    may not have run. KERNELS has those that must.
+    """
     page = ROOT / "docs" / "vllm.md"
     head = f"| vLLM {vllm.__version__.partition('+')[0]} | tokens equal | difference | kernels |"
     rows = [row_of(name, ours, theirs) for name in (*COMPARED, *PARALLEL)]
@@ -169,6 +173,6 @@ def test_the_page_has_what_was_measured(ours: dict[str, Any], theirs: dict[str, 
     for row in rows:
         name, _, worst, kernels = row.strip("| ").split(" | ")
         (recorded,) = re.findall(rf"^\| {re.escape(name)} \| .*$", shown, re.M)
-        assert recorded.endswith(f"| {kernels} |")
+        assert set(kernels.split(", ")) <= set(recorded.strip("| ").split(" | ")[-1].split(", "))
         # Each is that far from float64 at most.
         assert float(worst) <= 2 * (NOISE_OF_FP8 if "fp8" in name else NOISE)
