@@ -155,8 +155,8 @@ def row_of(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
 def test_the_page_has_what_was_measured(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     """PYFA_ROCM_RECORD=1 writes the table. On another CPU vLLM has other kernels, and other differences.
 
-    Which prompt finds another one's keys depends on the pace of the machine, so that a kernel of the page
-    may not have run. KERNELS has those that must.
+    A kernel of the page may not have run: the pace of the machine decides which prompt finds another one's
+    keys. KERNELS has those that must.
     """
     page = ROOT / "docs" / "vllm.md"
     head = f"| vLLM {vllm.__version__.partition('+')[0]} | tokens equal | difference | kernels |"
