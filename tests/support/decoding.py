@@ -59,7 +59,7 @@ class Decoding:
     """A problem on the device."""
 
     averages = True
-    """Whether rounding errors of different rows are independent."""
+    """Rounding errors of different rows are independent of one another."""
 
     def __init__(self, p: Problem) -> None:
         self.p = p

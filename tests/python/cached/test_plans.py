@@ -167,65 +167,51 @@ def test_a_refused_call_has_stored_nothing() -> None:
     assert k.to_numpy().tobytes() == before
 
 
+class Noted:
+    """The C library, which notes workspaces: sizes asked for, and what calls get. Values in keys take more."""
+
+    def __init__(self, more: int = 0) -> None:
+        self.ffi, self.lib = library.load()
+        self.more = more
+        self.asked: list[int] = []
+        self.seen: list[tuple[int, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lib, name)
+
+    def fmha_decode_workspace_bytes(self, params: Any, nbytes: Any) -> int:
+        status = int(self.lib.fmha_decode_workspace_bytes(params, nbytes))
+        nbytes[0] += self.more if params.cache.k.data == params.cache.v.data else 0
+        self.asked.append(nbytes[0])
+        return status
+
+    def fmha_decode(self, params: Any, stream: Any) -> int:
+        self.seen.append((int(self.ffi.cast("uintptr_t", params.workspace)), params.workspace_bytes))
+        return int(self.lib.fmha_decode(params, stream))
+
+
 def test_workspace_reaches_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for once a plan, allocated in each call, and handed over with its size."""
-    asked: list[Any] = []
-    seen: list[tuple[int, int]] = []
-    ffi, lib = library.load()
-
-    class Library:
-        """The C library, which notes what it is asked."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(lib, name)
-
-        def fmha_decode_workspace_bytes(self, params: Any, nbytes: Any) -> int:
-            status = int(lib.fmha_decode_workspace_bytes(params, nbytes))
-            asked.append(nbytes[0])
-            return status
-
-        def fmha_decode(self, params: Any, stream: Any) -> int:
-            seen.append((int(ffi.cast("uintptr_t", params.workspace)), params.workspace_bytes))
-            return int(lib.fmha_decode(params, stream))
-
-    monkeypatch.setattr(library, "load", lambda: (ffi, Library()))
+    noted = Noted()
+    monkeypatch.setattr(library, "load", lambda: (noted.ffi, noted))
     call = decode(0, num_splits=2)
     assert len({call() for _ in range(3)}) == 1
-    assert len(asked) == 1
-    assert asked[0] > 0
-    assert [nbytes for _, nbytes in seen] == asked * 3
-    assert all(address % 256 == 0 and address for address, _ in seen)
+    assert len(noted.asked) == 1
+    assert noted.asked[0] > 0
+    assert [nbytes for _, nbytes in noted.seen] == noted.asked * 3
+    assert all(address % 256 == 0 and address for address, _ in noted.seen)
 
 
 def test_values_in_keys_have_a_workspace_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls with such values and without come in turn: each is asked about once, and has its own size."""
-    asked: list[int] = []
-    seen: list[int] = []
-    ffi, lib = library.load()
-
-    class Library:
-        """The C library, whose calls with values in their keys need more."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(lib, name)
-
-        def fmha_decode_workspace_bytes(self, params: Any, nbytes: Any) -> int:
-            status = int(lib.fmha_decode_workspace_bytes(params, nbytes))
-            nbytes[0] += 4096 if params.cache.k.data == params.cache.v.data else 0
-            asked.append(nbytes[0])
-            return status
-
-        def fmha_decode(self, params: Any, stream: Any) -> int:
-            seen.append(params.workspace_bytes)
-            return int(lib.fmha_decode(params, stream))
-
-    monkeypatch.setattr(library, "load", lambda: (ffi, Library()))
+    noted = Noted(more=4096)
+    monkeypatch.setattr(library, "load", lambda: (noted.ffi, noted))
     q, k, v = normal(2, 1, 4, 64, seed=0), normal(2, 64, 2, 64, seed=1), normal(2, 64, 2, 64, seed=2)
     found = [p.flash_attn_with_kvcache(q, k, x, num_splits=2).to_numpy() for x in (k, v) * 2]
     assert len(_TABLES["decode"]) == 1
-    assert len(asked) == 2
-    assert asked[0] == asked[1] + 4096
-    assert seen == asked * 2
+    assert len(noted.asked) == 2
+    assert noted.asked[0] == noted.asked[1] + 4096
+    assert [nbytes for _, nbytes in noted.seen] == noted.asked * 2
     assert not (found[0] == found[1]).all()
     for first, again in zip(found[:2], found[2:], strict=True):
         np.testing.assert_array_equal(first, again)

@@ -84,10 +84,11 @@ class BwdHalvesSide
   static constexpr int kAhead = ahead(is_scores(phase) ? Blocks::kScoreAhead : Blocks::kSumAhead);
   template <Phase phase>
   static constexpr int kSlots = kSteps<phase> * kProducts<phase>;
-  // The product behind which the next phase begins with its barrier and first operands. This phase's own have
-  // been read: behind the barrier others load to where they lie.
+  // The product beside which a phase reads its last operands.
   template <Phase phase>
   static constexpr int kLastRead = kProducts<phase> * (kSteps<phase> - 1 - kAhead<phase>);
+  // The product behind which the next phase begins, with its barrier and first operands. Behind the barrier
+  // other waves load to where this phase's operands were: all of them have been read.
   template <Phase phase>
   static constexpr int kLast =
       max(kSlots<phase> - (is_scores(phase) ? Blocks::kScoreLate : Blocks::kSumLate), kLastRead<phase>);
