@@ -168,7 +168,7 @@ def test_a_refused_call_has_stored_nothing() -> None:
 
 
 class Noted:
-    """The C library, which notes workspaces: sizes asked for, and what calls get. Values in keys take more."""
+    """The C library, which notes what sizes are asked for and given. Values in keys take so much more."""
 
     def __init__(self, more: int = 0) -> None:
         self.ffi, self.lib = library.load()
