@@ -32,7 +32,7 @@ struct TurnedTile {
 };
 
 // A workgroup's blocks in LDS. kTurned: how many of the two tensors are turned; 1: only the first.
-template <int kHdim, int kTurned>
+template <int kHdim, int kTurned, int kTurnedBuffers = 2>
 class BwdBlocks {
   using Rows = RowTile<kHdim>;
   static constexpr int kRowBytes = Rows::kRowBytes, kTile = 32 * kRowBytes;
@@ -45,7 +45,7 @@ class BwdBlocks {
   static constexpr int kLaneRows = 32 * kPairsOfDims / kLanes;
 
  public:
-  static constexpr int kBytes = kBuffers * 2 * kTile + 2 * kTurned * kTile;
+  static constexpr int kBytes = kBuffers * 2 * kTile + kTurnedBuffers * kTurned * kTile;
   // Waves of the first group load a block so many blocks before its use.
   static constexpr int kLead = kBuffers - 1;
   // Loads of a wave that may be on their way at the end of a phase.
@@ -117,7 +117,7 @@ class BwdBlocks {
 
   __device__ LdsByte* buffer(int n) const { return lds_ + static_cast<uint32_t>(n) % kBuffers * 2 * kTile; }
   __device__ LdsByte* turned(int n, int tensor) const {
-    return lds_ + (kBuffers * 2 + (n & 1) * kTurned + tensor) * kTile;
+    return lds_ + (kBuffers * 2 + n % kTurnedBuffers * kTurned + tensor) * kTile;
   }
   // Waves of the second group turn the second tensor, if both are turned.
   __device__ int turned_tensor() const { return kTurned == 2 ? wave_ / 4 : 0; }
