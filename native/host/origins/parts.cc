@@ -67,6 +67,8 @@ void add_sum(const Kernel& kernel, const View& out, const Parts& parts, bool acc
       .hdim = static_cast<int32_t>(out.row),
       .beta = accumulate ? 1.0F : 0.0F,
       .turned = grid_is_turned(out.size[kBatch]) ? 1 : 0,
+      .in_blocks = parts.in_blocks ? 1 : 0,
+      .reserved = 0,
   };
 }
 

@@ -22,6 +22,7 @@ struct Parts {
   BwdStrides strides;  // nhead: from one head of the gradient to the next
   int64_t step;        // from one part to the next
   int32_t count;
+  bool in_blocks = false;  // see BwdSumParams
 };
 
 // Adds the launch that makes a gradient of its parts. Fails like add_dot.

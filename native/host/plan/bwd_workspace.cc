@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "args/bwd_one_pass.h"
 #include "divide.h"
 #include "memory/tensors.h"
 
@@ -49,22 +50,6 @@ bool is_direct(const BwdProblem& p) {
   return p.fwd.nhead_q == p.fwd.nhead_k && !p.accumulate && p.fwd.seqused_k == nullptr;
 }
 
-// Returns how many workgroups divide the query heads of a key tile's group: the fewest with which one of them
-// takes at most four fifths of the launch's time, if no unit ever waits. A tile of keys takes four products a
-// score, a tile of queries three.
-int64_t key_parts(const Kernel& main, const BwdProblem& p, int units) {
-  const FwdProblem& f = p.fwd;
-  const int64_t ratio = f.nhead_q / f.nhead_k;
-  if (!main.bwd.divides_groups || ratio == 1) return 1;
-  constexpr int64_t kKeys = 4, kQueries = 3;
-  const int64_t tile = main.bwd.tile_n, causal = f.mask.right == Mask::kUnlimited ? 1 : 2;
-  const int64_t a_group = kKeys * ceil_div(f.seqlen_k, tile) + kQueries * ceil_div(f.seqlen_q, tile);
-  const int64_t least = ceil_div(5 * causal * units, a_group * f.nhead_k * f.batch);
-  int64_t parts = 1;
-  while (parts < ratio && (parts < least || !is_multiple(ratio, parts))) ++parts;
-  return parts;
-}
-
 // The main kernel writes one element a score in 16 bits, or adds it to float32.
 bool sums_elsewhere(const BwdProblem& p) {
   if (!p.dbias.touched) return false;
@@ -98,7 +83,36 @@ void take_sums(const BwdProblem& p, const Rows& q_rows, int64_t tiles, Room& roo
   }
 }
 
+// dQ's sums in blocks of 32 rows, and room for a tile of K for each workgroup.
+void take_blocks(const Kernel& main, const BwdProblem& p, Room& room, BwdWorkspace& w) {
+  const FwdProblem& f = p.fwd;
+  constexpr int64_t kTurnedFloats = BwdOnePassParams::kTurnedBytes / sizeof(float);
+  const int64_t rows = ceil_div(f.seqlen_q, int64_t{main.bwd.tile_m}) * main.bwd.tile_m;
+  const int64_t workgroups = std::max(ceil_div(f.seqlen_q, int64_t{main.bwd.tile_n}),
+                                      ceil_div(f.seqlen_k, int64_t{main.bwd.tile_n})) *
+                             f.nhead_k * f.batch * w.key_parts;
+  w.groups = w.rounds = w.copies = 1;
+  w.dq_acc = room.take({f.batch, rows, rows, false}, f.nhead_q, main.bwd.hdim_q, 1);
+  w.turned_k =
+      reinterpret_cast<uint8_t*>(room.take({1, workgroups, workgroups, false}, 1, kTurnedFloats, 1).data);
+}
+
 }  // namespace
+
+// The fewest with which one of them takes at most four fifths of the launch's time, if no unit ever waits. A
+// tile of keys takes four products a score, a tile of queries three.
+int64_t bwd_key_parts(const Kernel& main, const BwdProblem& p, int units) {
+  const FwdProblem& f = p.fwd;
+  const int64_t ratio = f.nhead_q / f.nhead_k;
+  if (!main.bwd.divides_groups || ratio == 1) return 1;
+  const int64_t of_keys = 4, of_queries = sums_in_blocks(main) ? 0 : 3;
+  const int64_t tile = main.bwd.tile_n, causal = f.mask.right == Mask::kUnlimited ? 1 : 2;
+  const int64_t a_group = of_keys * ceil_div(f.seqlen_k, tile) + of_queries * ceil_div(f.seqlen_q, tile);
+  const int64_t least = ceil_div(5 * causal * units, a_group * f.nhead_k * f.batch);
+  int64_t parts = 1;
+  while (parts < ratio && (parts < least || !is_multiple(ratio, parts))) ++parts;
+  return parts;
+}
 
 BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& p, int units) {
   const FwdProblem& f = p.fwd;
@@ -108,9 +122,11 @@ BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& p, int units) {
   Room room(p.workspace.data);
   w.d = room.take(q_rows, f.nhead_q, 1, 1);
   if (main.bwd.layout == BwdLayout::kGroup) w.starts = room.take_integers(2 * (f.batch + 1));
-  w.key_parts = main.bwd.whole ? key_parts(main, p, units) : f.nhead_q / f.nhead_k;
-  w.direct = main.bwd.whole ? w.key_parts == 1 : is_direct(p);
-  if (!main.bwd.whole) take_sums(p, q_rows, ceil_div(k_rows.sequence, main.bwd.tile_n), room, w);
+  const bool blocks = sums_in_blocks(main);
+  w.key_parts = main.bwd.whole || blocks ? bwd_key_parts(main, p, units) : f.nhead_q / f.nhead_k;
+  w.direct = main.bwd.whole || blocks ? w.key_parts == 1 : is_direct(p);
+  if (blocks) take_blocks(main, p, room, w);
+  if (!main.bwd.whole && !blocks) take_sums(p, q_rows, ceil_div(k_rows.sequence, main.bwd.tile_n), room, w);
   if (!w.direct) {
     w.dk = room.take(k_rows, f.nhead_k * w.key_parts, f.hdim_q, 1);
     w.dv = room.take(k_rows, f.nhead_k * w.key_parts, f.hdim_v, 1);

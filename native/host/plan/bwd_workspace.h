@@ -6,6 +6,8 @@
 //   dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed
 //   dbias    as the bias's gradient, with size 1 where its stride is 0; or (batch, nhead_q, seqlen_q,
 //            seqlen_k), if it is the sum of several scores' and has the same bits each time; zeroed
+//            of a kernel that sums_in_blocks: (batch, nhead_q, ceil(seqlen_q / 32), 32 * 128)
+//   turned_k 64 KB a workgroup of such a kernel
 //   dk       (batch, nhead_k * key_parts, seqlen_k, hdim_q)
 //   dv       (batch, nhead_k * key_parts, seqlen_k, hdim_v)
 //
@@ -36,15 +38,23 @@ struct BwdWorkspace {
   Array dk, dv;       // not set if direct
   int64_t key_parts;  // of a key head's gradients: each is the sum over as many query heads; 1 if direct
   // The rest is not set if the kernel writes the gradients itself.
-  Array dq_acc;      // `bytes` of all copies
-  Array dbias;       // no `bytes`: the main kernel makes the caller's
-  bool dbias_whole;  // it has an element for each score
-  int64_t groups;    // workgroups of a launch of the main kernel for one (batch, head)
-  int64_t rounds;    // launches
-  int64_t copies;    // of dq_acc
-  int64_t copy;      // elements from one copy to the next
-  int64_t bytes;     // of all; kAddressSpace or more: no process can have it
+  Array dq_acc;       // `bytes` of all copies
+  Array dbias;        // no `bytes`: the main kernel makes the caller's
+  bool dbias_whole;   // it has an element for each score
+  int64_t groups;     // workgroups of a launch of the main kernel for one (batch, head)
+  int64_t rounds;     // launches
+  int64_t copies;     // of dq_acc
+  int64_t copy;       // elements from one copy to the next
+  uint8_t* turned_k;  // of a kernel that sums_in_blocks
+  int64_t bytes;      // of all; kAddressSpace or more: no process can have it
 };
+
+// Tells whether a kernel adds up dQ in blocks (args/bwd_one_pass.h), and writes dK and dV as one that writes
+// all gradients itself.
+inline bool sums_in_blocks(const Kernel& main) { return !main.bwd.whole && main.bwd.divides_groups; }
+
+// Returns how many workgroups divide the query heads of a key tile's group.
+int64_t bwd_key_parts(const Kernel& main, const BwdProblem& problem, int units);
 
 // The problem has queries and keys. `units` is how many compute units the device has; 0: nobody knows.
 BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& problem, int units);

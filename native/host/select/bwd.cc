@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "select/bwd.h"
 
+#include <cmath>
+
+#include "divide.h"
 #include "error.h"
 #include "origins/by_name/bwd.h"
 #include "plan/bwd_workspace.h"
@@ -9,12 +12,30 @@
 namespace fmha {
 namespace {
 
+// Tells whether to add up dQ in blocks takes at least a twentieth less time than to compute its scores again,
+// by the software device's clock. Its products take four fifths of the time; its memset and the sum of dQ
+// take as long as 250 keys a row. Its workgroups are half as many: they leave units without work at the end,
+// and with a causal mask the longest begin first.
+bool blocks_pay(const Kernel& k, const BwdProblem& p, int units) {
+  const FwdProblem& f = p.fwd;
+  if (units == 0 || f.mask.left != Mask::kUnlimited) return false;
+  const bool causal = f.mask.right != Mask::kUnlimited;
+  const auto workgroups = static_cast<double>(ceil_div(f.seqlen_k, int64_t{k.bwd.tile_n}) * f.nhead_k *
+                                              f.batch * bwd_key_parts(k, p, units));
+  const double rounds = workgroups / units, seen = static_cast<double>(f.seqlen_k) / (causal ? 2 : 1);
+  const double own = causal ? rounds + 0.4 : std::ceil(rounds);
+  const double others = rounds + (causal ? 0.3 : 0.15);
+  return 1.05 * own * (1 + 250 / seen) <= 1.27 * others;
+}
+
 // The kernels of dQ, dK and dV, as choose.h asks for them.
 class BwdFamily {
  public:
   static constexpr Family kFamily = Family::kBwd;
   static constexpr Reasons kReasons = {.first = "its tile, or its way of adding up, takes least time",
-                                       .second = "it writes the gradients itself, or is made for this mask"};
+                                       .second =
+                                           "its way of adding up takes less time, it writes the "
+                                           "gradients itself, or is made for this mask"};
   using Key = fmha::Key<Arch, DType>;
 
   struct Entry {
@@ -29,7 +50,7 @@ class BwdFamily {
   static bool is_usable(const Kernel& k) { return Key::holds(k.arch, k.dtype) && bwd_is_usable(k); }
 
   static Entry entry_of(const Kernel& k) {
-    return {&k, (k.bwd.whole ? 3 : 4) * (k.bwd.hdim_q + k.bwd.hdim_v)};
+    return {&k, (k.bwd.whole || sums_in_blocks(k) ? 3 : 4) * (k.bwd.hdim_q + k.bwd.hdim_v)};
   }
 
   BwdFamily(const BwdProblem& problem, const BwdOffers& offers, const Target& target)
@@ -42,9 +63,13 @@ class BwdFamily {
   bool fits(const Entry& e) const { return unmet_needs(*e.kernel, p_, offers_) == 0; }
 
   // A kernel that was written for one mask has less to do a score than one that reads its mask's windows.
-  static Cost cost(const Entry& e) {
-    const bool any_mask = e.kernel->bwd.mask == BwdMask::kAny;
-    return {e.first_cost, e.kernel->bwd.whole ? 0 : 1 + any_mask, 0, e.kernel};
+  Cost cost(const Entry& e) const {
+    const Kernel& k = *e.kernel;
+    const bool any_mask = k.bwd.mask == BwdMask::kAny;
+    if (sums_in_blocks(k)) {
+      return {e.first_cost, blocks_pay(k, p_, target_.compute_units) ? 0 : 2, 0, e.kernel};
+    }
+    return {e.first_cost, k.bwd.whole ? 1 : 2 + any_mask, 0, e.kernel};
   }
 
   [[noreturn]] void raise_unsupported() const { raise_bwd_unsupported(p_, offers_, target_.arch); }
@@ -161,7 +186,8 @@ void add_steps(const BwdKernels& kernels, const BwdProblem& p, int units, Plan& 
   }
   add_key_memset(p, w, plan);
   bwd_add_main(main, p, w, plan);
-  const bwd_parts::Parts parts = {w.dq_acc.data, w.dq_acc.strides, w.copy, static_cast<int32_t>(w.copies)};
+  const bwd_parts::Parts parts = {w.dq_acc.data, w.dq_acc.strides, w.copy, static_cast<int32_t>(w.copies),
+                                  sums_in_blocks(main)};
   bwd_parts::add_sum(*kernels.sum, p.dq, parts, p.accumulate, plan);
   if (w.dbias.bytes > 0) bwd_parts::add_bias_sum(*kernels.bias, p, w, plan);
   add_key_sums(*kernels.sum, p, w, plan);

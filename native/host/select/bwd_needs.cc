@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "origins/by_name/bwd.h"
+#include "plan/bwd_workspace.h"
 #include "select/fwd_needs.h"
 #include "select/unsupported.h"
 #include "text.h"
@@ -69,6 +70,8 @@ void add_terms(ItemList& terms, BwdNeed need, const BwdRow& row) {
       return terms.add(row.softcap ? "fwd->softcap above 0" : "fwd->softcap = 0");
     case BwdNeed::kDropout:
       return terms.add(row.dropout ? "fwd->p_drop above 0" : "fwd->p_drop = 0");
+    case BwdNeed::kDeterministic:
+      return terms.add("deterministic = 0");
     case BwdNeed::kLimits:
       return;  // whose reason is told instead
   }
@@ -83,6 +86,7 @@ void add_wishes(ItemList& wishes, const BwdProblem& p) {
   if (p.dbias.touched) wishes.add("dbias");
   if (f.softcap != 0.0F) wishes.add("fwd->softcap");
   if (f.dropout.is_on()) wishes.add("dropout");
+  if (p.deterministic) wishes.add("deterministic = 1");
 }
 
 bool same_type(const Kernel& k, const BwdProblem& p, Arch arch) {
@@ -116,6 +120,7 @@ uint32_t unmet_needs(const Kernel& k, const BwdProblem& p, const BwdOffers& offe
          bit_if(differs(k.bwd, k.bwd.dbias, p.dbias.touched), BwdNeed::kDbias) |
          bit_if(differs(k.bwd, k.bwd.softcap, p.fwd.softcap != 0.0F), BwdNeed::kSoftcap) |
          bit_if(differs(k.bwd, k.bwd.dropout, p.fwd.dropout.is_on()), BwdNeed::kDropout) |
+         bit_if(p.deterministic && sums_in_blocks(k), BwdNeed::kDeterministic) |
          bit_if(!offers.of(k.origin), BwdNeed::kLimits);
 }
 

@@ -20,6 +20,7 @@ enum class BwdNeed : uint8_t {
   kDbias,
   kSoftcap,
   kDropout,
+  kDeterministic,
   kLimits
 };
 inline constexpr int kBwdNeedCount = static_cast<int>(BwdNeed::kLimits) + 1;

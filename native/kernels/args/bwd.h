@@ -6,7 +6,7 @@
 //   dot    D = p_keep * rowsum(dO * O), float32, (batch, nhead_q, seqlen_q) or packed (nhead_q, total_q)
 //   memset of dq_acc to 0, and of the sums of the bias's gradient
 //   bias   makes the gradient of the bias 0, if main writes or adds to it itself, but not to all of it
-//   main   dK and dV of each query head; adds to dq_acc
+//   main   dK and dV of each query head; adds to dq_acc (kernels of args/bwd_one_pass.h: of each key head)
 //   sum    dQ from dq_acc; and dK, dV from those of a group's query heads, if main did not write them itself
 //   bias   the gradient of the bias from its sums, if main did not write it itself
 //
@@ -115,6 +115,8 @@ struct BwdSumParams {
   int32_t hdim;  // a multiple of 8
   float beta;    // 0: out is not read
   int32_t turned;
+  int32_t in_blocks;  // 1: `parts` lie in blocks of 32 rows and 128 dims, in the order of bwd_one_pass
+  int32_t reserved;
 };
 
 // As BwdSumParams, for the gradient of a bias. An element is the sum over as many batches, heads and rows of

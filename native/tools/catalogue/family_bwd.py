@@ -154,7 +154,9 @@ class Backward(Family):
         return row
 
     def stem(self, row: BwdRow) -> str:
-        return f"{self.name}_{row.dtype}_{_head(row)}"
+        # A unit includes one header.
+        own = f"_{row.pipeline}" if row.pipeline == "one_pass" else ""
+        return f"{self.name}_{row.dtype}_{_head(row)}{own}"
 
     def order(self, _row: BwdRow) -> int:
         return 0

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <new>
 
+#include "args/bwd_one_pass.h"
 #include "args/bwd_pingpong.h"
 #include "divide.h"
 #include "origins/hip/fwd_pingpong_pack.h"
@@ -93,10 +94,9 @@ bool is_within_limits(const BwdProblem& p, Refusal& why) {
          cap_fits(p.fwd, why) && tiles_fit(p, why);
 }
 
-void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
-  const int64_t tiles = tiles_of(p.fwd, kernel.bwd.tile_n);
-  auto& args = *new (plan.add_launch<BwdPingpongParams>(kernel, grid_of(p.fwd, tiles, w.key_parts)))
-                   BwdPingpongParams{};
+namespace {
+
+void set_both(const BwdProblem& p, const BwdWorkspace& w, int64_t tiles, BwdPingpongParams& args) {
   two_sided::set_problem(p, w, args.problem);
   if (!w.direct) {
     args.problem.dk = w.dk.data;
@@ -107,6 +107,22 @@ void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, 
   args.tiles = static_cast<int32_t>(tiles);
   args.key_parts = static_cast<int32_t>(w.key_parts);
   args.heads_first = wants_heads_first(p.fwd) ? 1 : 0;
+}
+
+}  // namespace
+
+void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  const int64_t tiles = tiles_of(p.fwd, kernel.bwd.tile_n);
+  Grid grid = grid_of(p.fwd, tiles, w.key_parts);
+  if (!sums_in_blocks(kernel)) {
+    return set_both(p, w, tiles, *new (plan.add_launch<BwdPingpongParams>(kernel, grid)) BwdPingpongParams{});
+  }
+  grid.z = static_cast<uint32_t>(w.key_parts);
+  auto& args = *new (plan.add_launch<BwdOnePassParams>(kernel, grid)) BwdOnePassParams{};
+  set_both(p, w, tiles, args.both);
+  args.dq_sums = w.dq_acc.data;
+  args.turned_k = w.turned_k;
+  args.row_blocks = static_cast<int32_t>(ceil_div(p.fwd.seqlen_q, int64_t{kernel.bwd.tile_m}));
 }
 
 }  // namespace fmha::bwd_pingpong

@@ -1,6 +1,35 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// dQ, dK and dV in five products, with dQ added up in memory: for gfx942 and head dims up to 128, where
+// hip/bwd/bwd_pingpong.h takes seven (docs/kernels/bwd_one_pass.md).
+//
+// A workgroup of eight waves owns 256 keys of a key head, and walks over the rows of all query heads of its
+// group, 32 at a time, as the workgroups of keys in hip/bwd/bwd_pingpong.h do. dS of all 256 keys goes
+// through LDS: a wave makes dQ of 16 dims of it, and adds that to float32 sums in memory. So a workgroup adds
+// to each sum only once, and no sum is made across waves.
+//
+// Between two barriers, for block n:
+//
+//   until all have stored dS     S and dP; loads of n + 1; P and dS; dV and dK
+//   until all have turned n + 1  dQ; one group of waves turns its part before that, the other one after it
+//
+// Waves are in two groups of four, and each SIMD has one of either. One group's products come first
+// (s_setprio), so that it makes P and dS while the other one is at its products.
+//
+// dQ takes K turned: its dims by its keys. All of that would take LDS 64 KB. So a workgroup turns its keys
+// at the beginning and puts them in memory, as its products take them: a wave loads 8 KB a block, from the
+// L2, which its registers hold only during dQ.
+//
+//   budget, head dim 128
+//   registers: sums              128
+//     own rows                   64
+//     S and dP                   32
+//     operands                   12
+//   LDS: rows, turned, dS        2 * 16 KB, 16 KB, 16 KB
+//   a SIMD, of a block
+//     matrix cycles              5248
 #pragma once
 
-#include "args/bwd_pingpong.h"
+#include "args/bwd_one_pass.h"
 #include "common/device.h"
 #include "hip/bwd/bwd_fp32_problem.h"
 #include "hip/bwd/bwd_pingpong_gfx942.h"
@@ -9,17 +38,11 @@
 
 namespace fmha {
 
-struct BwdOnePassParams {
-  BwdPingpongParams both;
-  float* dq_sums;    // (batch, query head, block of 32 rows, 4096): in the order of products
-  uint8_t* turned_k;  // 64 KB a workgroup
-  int32_t row_blocks;
-};
-
-// llvm.amdgcn.raw.ptr.buffer.atomic.fadd
+// Clang has no builtin for this. It adds to where `at` lies.
 __device__ float buffer_atomic_add(float x, Resource to, int at, int at_scalar,
                                    int aux) __asm("llvm.amdgcn.raw.ptr.buffer.atomic.fadd.f32");
 
+// A workgroup's 256 keys.
 template <typename T, int kHdim, BwdScore kScore>
 class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
   using Side = BwdSide<T, kHdim, kScore, true, 8>;
@@ -31,7 +54,8 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
   static constexpr int kPairs = kTiles, kPairsOfSums = kSums * kPairs;
   static constexpr int kSlopes = Blocks::kBytes;  // dS in LDS
   static constexpr int kRowOfSlopes = 512;
-  static constexpr int kChunksOfKeys = 8;
+  // K turned, of a wave.
+  static constexpr int kChunksOfKeys = 8, kBytesOfKeys = kChunksOfKeys * 64 * kChunk;
 
  public:
   using Side::kOwnRows, Side::kThreads, Side::blocks, Side::end;
@@ -79,7 +103,10 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
   }
 
  private:
-  static constexpr int kFirstKeys = 4, kKeysAhead = 5;
+  // Loads of K turned that are asked for during dK, and before dQ: registers are too few for all.
+  static constexpr int kFirstKeys = 4, kKeysAhead = 4;
+  static_assert(kKeysAhead + 4 == kChunksOfKeys);
+  static constexpr int kSumsOfBlock = 32 * kHdim, kSumsOfWave = kSumsOfBlock / 8;
 
   __device__ void load_rows(int n) {
     const int count = rows_walk.count();
@@ -91,9 +118,8 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
   // ---- K turned: dims 16 * wave + lane % 16, keys 32 * i + lane / 16 * 8 on.
 
   __device__ Resource turned_keys() const {
-    const int64_t workgroup =
-        (int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-    return resource(one.turned_k + workgroup * 65536 + wave * 8192, 8192);
+    const int64_t workgroup = (int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    return resource(one.turned_k + (workgroup * 8 + wave) * kBytesOfKeys, kBytesOfKeys);
   }
 
   __device__ void turn_keys() {
@@ -125,7 +151,7 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
     const int from = remade(lane) * 16;
     const Resource keys = turned_keys();
     _Pragma("unroll") for (int c = i; c < end; ++c) {
-      kt[c] = __builtin_amdgcn_raw_buffer_load_b128(keys, from, c * 1024, 0);
+      turned_k[c] = __builtin_amdgcn_raw_buffer_load_b128(keys, from, c * 1024, 0);
     }
     __builtin_amdgcn_sched_barrier(0);
   }
@@ -246,8 +272,8 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
 
   __device__ void store_slopes() {
     const int l = remade(lane), half = l / 32;
-    LdsByte* to = lds + kSlopes + half * 8 * kRowOfSlopes +
-                  ((wave * 4 + l % 32 / 8) ^ (half << 2)) * kChunk + l % 8 * 2;
+    LdsByte* to = lds + kSlopes + half * 8 * kRowOfSlopes + ((wave * 4 + l % 32 / 8) ^ (half << 2)) * kChunk +
+                  l % 8 * 2;
     _Pragma("unroll") for (int i = 0; i < 8; ++i) {
       LdsByte* row = flipped(to, i * kChunk) + i * kRowOfSlopes;
       _Pragma("unroll") for (int high = 0; high < 2; ++high) {
@@ -263,34 +289,36 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
     return {lds_load<Dwords4>(at_chunk), lds_load<Dwords4>(at_chunk + 16 * kRowOfSlopes)};
   }
 
+  // Rows of a result are rows of dS, and its columns are dims.
   __device__ void make_dq(int next) {
     const int l = remade(lane), row = l % 16;
-    const LdsByte* from = lds + kSlopes + row * kRowOfSlopes +
-                          ((l / 16) ^ (row & 7) ^ (row >> 3 << 2)) * kChunk;
+    const LdsByte* from =
+        lds + kSlopes + row * kRowOfSlopes + ((l / 16) ^ (row & 7) ^ (row >> 3 << 2)) * kChunk;
     Float4 dq[2] = {};
-    Pair x[2];
-    x[0] = read_slopes(from, 0);
+    Pair slopes[2] = {read_slopes(from, 0), {}};
     __builtin_amdgcn_s_setprio(1);
     _Pragma("unroll") for (int c = 0; c < kChunksOfKeys; ++c) {
-      if (c + 1 < kChunksOfKeys) x[(c + 1) % 2] = read_slopes(from, c + 1);
+      if (c + 1 < kChunksOfKeys) slopes[(c + 1) % 2] = read_slopes(from, c + 1);
       __builtin_amdgcn_sched_barrier(0);
-      const Pair& y = x[c % 2];
-      dq[0] = multiply<T>(low_half(kt[c]), low_half(y.x[0]), dq[0]);
-      dq[1] = multiply<T>(low_half(kt[c]), low_half(y.x[1]), dq[1]);
-      dq[0] = multiply<T>(high_half(kt[c]), high_half(y.x[0]), dq[0]);
-      dq[1] = multiply<T>(high_half(kt[c]), high_half(y.x[1]), dq[1]);
+      const Pair& x = slopes[c % 2];
+      dq[0] = multiply<T>(low_half(x.x[0]), low_half(turned_k[c]), dq[0]);
+      dq[1] = multiply<T>(low_half(x.x[1]), low_half(turned_k[c]), dq[1]);
+      dq[0] = multiply<T>(high_half(x.x[0]), high_half(turned_k[c]), dq[0]);
+      dq[1] = multiply<T>(high_half(x.x[1]), high_half(turned_k[c]), dq[1]);
       if (c == 0) load_keys<kKeysAhead, kKeysAhead + 1>();
       if (c == 1) load_keys<kKeysAhead + 1, kKeysAhead + 2>();
-      if (c == 2 && kKeysAhead < 6) load_keys<kKeysAhead + 2, kKeysAhead + 3>();
-      if (c == 3 && kKeysAhead < 5) load_keys<kKeysAhead + 3, kKeysAhead + 4>();
+      if (c == 2) load_keys<kKeysAhead + 2, kKeysAhead + 3>();
+      if (c == 3) load_keys<kKeysAhead + 3, kKeysAhead + 4>();
       __builtin_amdgcn_sched_barrier(0);
     }
     __builtin_amdgcn_s_setprio(0);
     split_row_sums(next);
-    const Resource to = resource(one.dq_sums + block_of_dq * 4096 + wave * 512, 2048);
+    const Resource to =
+        resource(one.dq_sums + block_of_dq * kSumsOfBlock + wave * kSumsOfWave, kSumsOfWave * sizeof(float));
+    const float factor = this->p.scale;
     _Pragma("unroll") for (int t = 0; t < 2; ++t) {
       _Pragma("unroll") for (int j = 0; j < 4; ++j) {
-        buffer_atomic_add(dq[t][j], to, l * 4 + (t * 4 + j) * 256, 0, 0);
+        buffer_atomic_add(dq[t][j] * factor, to, l * 4 + (t * 4 + j) * 256, 0, 0);
       }
     }
     __builtin_amdgcn_sched_barrier(0);
@@ -303,7 +331,7 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
   Blocks tiles;
   Pair ring[2];
   Dwords4 of_s, of_dp;
-  Dwords4 kt[kChunksOfKeys];
+  Dwords4 turned_k[kChunksOfKeys];
 };
 
 template <typename Side>
@@ -319,41 +347,13 @@ __device__ void run_one_pass(LdsByte* lds) {
 
 }  // namespace fmha
 
-#define FMHA_BWD_ONE_PASS_KERNEL(entry, type, hdim, score)                                               \
-  extern "C" __global__ __launch_bounds__(512, 2) void entry(fmha::BwdOnePassParams) {                   \
-    using Side = fmha::BwdOnePass<fmha::type, hdim, fmha::BwdScore::score>;                              \
-    __shared__ __attribute__((aligned(256))) uint8_t lds[Side::kLdsBytes];                               \
-    fmha::run_one_pass<Side>((fmha::LdsByte*)(lds));                                                     \
-  }
-
-namespace fmha {
-
-// dQ of a block of 32 rows from its sums.
-template <typename T>
-__device__ void sum_one_pass(const BwdOnePassParams& one) {
-  const BwdFp32Params& p = one.both.problem;
-  const BwdSequence s = uniform(sequence_of(p, blockIdx.z));
-  const int first = blockIdx.x * 32, head = blockIdx.y;
-  const float* from =
-      one.dq_sums + ((int64_t{blockIdx.z} * p.nhead_q + head) * one.row_blocks + blockIdx.x) * 4096;
-  T* to = rows_of(static_cast<T*>(p.dq), p.dq_strides, s, s.first_q, head);
-  for (int task = threadIdx.x; task < 512; task += 256) {
-    const int row = task % 16 + task / 256 * 16, eighth = task / 16 % 16;
-    Float8 x;
-    for (int i = 0; i < 8; ++i) {
-      const int dim = eighth * 8 + i;
-      x[i] = from[dim / 16 * 512 + (row / 16 * 4 + dim % 4) * 64 + dim % 16 / 4 * 16 + row % 16] * p.scale;
-    }
-    if (first + row < s.seqlen_q) {
-      store_eight<T>(x, resource(to, 0x7fffffff), (first + row) * p.dq_strides.row * 2 + eighth * 16);
-    }
-  }
-}
-
-}  // namespace fmha
-
-#define FMHA_BWD_ONE_PASS_SUM(entry, type)                                                      \
-  extern "C" __global__ __launch_bounds__(256) void entry(fmha::BwdOnePassParams) {             \
-    fmha::sum_one_pass<fmha::type>(                                                             \
-        *reinterpret_cast<const fmha::BwdOnePassParams*>(__builtin_amdgcn_kernarg_segment_ptr())); \
+// FMHA_BWD_ONE_PASS_KERNEL(symbol, type, head dim, score): a kernel and its facts.
+#define FMHA_BWD_ONE_PASS_KERNEL(entry, type, hdim, score)                                                \
+  using entry##_side = fmha::BwdOnePass<fmha::type, hdim, fmha::BwdScore::score>;                         \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                    \
+  const fmha::BwdFp32Facts entry##_facts = {32,   entry##_side::kOwnRows, hdim,                           \
+                                            hdim, entry##_side::kThreads, 1};                             \
+  extern "C" __global__ __launch_bounds__(entry##_side::kThreads, 2) void entry(fmha::BwdOnePassParams) { \
+    __shared__ __attribute__((aligned(256))) uint8_t lds[entry##_side::kLdsBytes];                        \
+    fmha::run_one_pass<entry##_side>((fmha::LdsByte*)(lds)); /* NOLINT: changes address spaces */         \
   }

@@ -70,6 +70,14 @@ __device__ void bwd_dot(const BwdDotParams& p) {
   if (threadIdx.x % kDotLanes == 0) p.d[offset_in(p, p.d_strides, row)] = sum * p.p_keep;
 }
 
+// Where a row's element lies in sums of hip/bwd/bwd_one_pass.h: a block has 32 rows; of 16 dims each, every
+// fourth of 16 rows lies together, so that 64 lanes add to lines as a whole.
+__device__ inline int64_t offset_in_block(int64_t row, int dim) {
+  const auto of_block = static_cast<int>(row % 32);
+  return row / 32 * 32 * 128 + dim / 16 * 512 + (of_block / 16 * 4 + of_block % 4) * 64 +
+         of_block % 16 / 4 * 16 + dim % 16;
+}
+
 // Eight elements of a row of `out`.
 template <typename T>
 __device__ void bwd_sum(const BwdSumParams& p) {
@@ -78,7 +86,9 @@ __device__ void bwd_sum(const BwdSumParams& p) {
   const int64_t row = at / per_row;
   if (row >= p.rows) return;
   const int column = static_cast<int>(at - row * per_row) * kPerThread;
-  const float* parts = p.parts + offset_of(p, p.parts_strides, row) + column;
+  const float* parts =
+      p.parts + (p.in_blocks != 0 ? offset_of(p, p.parts_strides, 0) + offset_in_block(row, column)
+                                  : offset_of(p, p.parts_strides, row) + column);
   T* out = static_cast<T*>(p.out) + offset_of(p, p.out_strides, row) + column;
   Eight<float> sum = {};
   for (int part = 0; part < p.parts_count; ++part) {

@@ -12,6 +12,8 @@ from family_bwd import BwdRow, Origin
 # Each pipeline's head dims, and rows of a workgroup's own.
 _SIDES = {"pingpong": ((64, 128), 256), "wide": ((192, 256), 128), "halves": ((512,), 64)}
 _SIDES_ARCHS = ("gfx942", "gfx950")
+# The one that adds up dQ in memory.
+_ONE_PASS = "one_pass"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,14 @@ class SidesTile(OneHeadDim):
     tile_m: int = 32
 
 
+@dataclass(frozen=True)
+class OnePassTile(SidesTile):
+    """As SidesTile; dQ is added up in memory, of batches."""
+
+    whole: bool = False
+    layout: str = "batch"
+
+
 class HipBwd(Origin):
     """The kernels in native/kernels/hip, as the backward family sees them."""
 
@@ -57,7 +67,11 @@ class HipBwd(Origin):
     flags = ("-fno-slp-vectorize",)
 
     def read_tile(self, content: dict[str, Any], where: str) -> HipBwdTile | SidesTile:
-        if (pipeline := content.get("tag")) in _SIDES:
+        if (pipeline := content.get("tag")) == _ONE_PASS:
+            check_keys(content, {"hdim", "tag"}, set(), where)
+            check_known("hdim", content["hdim"], (128,), where)
+            return OnePassTile(**content, pipeline=_ONE_PASS, tile_n=256)
+        if pipeline in _SIDES:
             hdims, rows = _SIDES[pipeline]
             check_keys(content, {"hdim", "tag"}, set(), where)
             check_known("hdim", content["hdim"], hdims, where)
@@ -71,6 +85,9 @@ class HipBwd(Origin):
             raise ValueError(f"{where}: rows is a multiple of 16, got {rows!r}")
         return HipBwdTile(hdim, rows, content.get("tag"))
 
+    def more(self, tile: HipBwdTile | SidesTile) -> dict[str, Any]:
+        return {"layout": tile.layout} if isinstance(tile, OnePassTile) else {}
+
     def header_of(self, row: BwdRow) -> str:
         return "hip/bwd/bwd_fp32_kernel.h" if row.dtype == "fp32" else f"hip/bwd/bwd_{row.pipeline}.h"
 
@@ -80,6 +97,8 @@ class HipBwd(Origin):
     def line(self, row: BwdRow, tile: HipBwdTile | SidesTile) -> str:
         """Return the line that the header makes a kernel of."""
         if isinstance(tile, SidesTile):
+            if tile.pipeline == _ONE_PASS and (row.softcap or row.arch != "gfx942"):
+                raise ValueError(f"{row.name}: {_ONE_PASS} has no softcap, and is for gfx942")
             if row.bias or row.dropout or row.arch not in _SIDES_ARCHS:
                 raise ValueError(
                     f"{row.name}: {tile.pipeline} has neither bias nor dropout, and is for gfx942 and gfx950"
