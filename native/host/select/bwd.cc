@@ -18,12 +18,14 @@ namespace {
 // and with a causal mask the longest begin first.
 bool blocks_pay(const Kernel& k, const BwdProblem& p, int units) {
   const FwdProblem& f = p.fwd;
-  if (units == 0 || f.mask.left != Mask::kUnlimited) return false;
+  if (units == 0 || p.is_empty() || p.is_zero() || f.mask.left != Mask::kUnlimited) return false;
   const bool causal = f.mask.right != Mask::kUnlimited;
-  const auto workgroups = static_cast<double>(ceil_div(f.seqlen_k, int64_t{k.bwd.tile_n}) * f.nhead_k *
-                                              f.batch * bwd_key_parts(k, p, units));
-  const double rounds = workgroups / units, seen = static_cast<double>(f.seqlen_k) / (causal ? 2 : 1);
-  const double own = causal ? rounds + 0.4 : std::ceil(rounds);
+  const int64_t parts = bwd_key_parts(k, p, units), tiles = ceil_div(f.seqlen_k, int64_t{k.bwd.tile_n});
+  const double rounds = static_cast<double>(tiles * f.nhead_k * f.batch * parts) / units;
+  const double share = causal ? 0.5 : 1, seen = share * static_cast<double>(f.seqlen_k);
+  const double walked = share * static_cast<double>(f.nhead_q / f.nhead_k / parts * f.seqlen_q);
+  const double divided = parts == 1 ? 1 : 1 + 160 / walked;  // parts of dK and dV are written and added up
+  const double own = (causal ? rounds + 0.4 : std::ceil(rounds)) * divided;
   const double others = rounds + (causal ? 0.3 : 0.15);
   return 1.05 * own * (1 + 250 / seen) <= 1.27 * others;
 }
