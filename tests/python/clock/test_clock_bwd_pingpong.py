@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Our own backward kernels by the clock: what docs/kernels/bwd_{pingpong,wide,halves}.md say of them.
+"""Our own backward kernels by the clock: what docs/kernels/bwd_{pingpong,one_pass,wide,halves}.md say.
 
 These are regression tests, and no evidence of what a card does.
 """
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason=
 # Batch, heads of queries and keys, keys, head dim, causal: TFLOPS at the middle of the range on an MI300X and
 # an MI355X.
 REACHED = {
-    (4, 32, 8, 4096, 128, False): (455, 985),
-    (4, 32, 8, 4096, 128, True): (425, 879),
+    (4, 32, 8, 4096, 128, False): (505, 985),
+    (4, 32, 8, 4096, 128, True): (482, 879),
     (4, 32, 8, 4096, 64, False): (379, 636),
     (4, 32, 8, 4096, 256, False): (392, 707),
     (4, 32, 8, 4096, 256, True): (382, 662),
@@ -25,6 +25,8 @@ REACHED = {
     (1, 64, 8, 4096, 128, True): (420, 832),  # workgroups divide groups: undivided it has 260 on an MI300X
 }
 PIPELINES = {64: "pingpong", 128: "pingpong", 256: "wide", 512: "halves"}
+# Those that add up dQ in memory, on an MI300X: its memset, which the clock does not count, takes a hundredth more.
+ONE_PASS = {(4, 32, 8, 4096, 128, False), (4, 32, 8, 4096, 128, True)}
 KEPT = 0.95
 CODE = f"""
 import json
@@ -40,5 +42,6 @@ print(json.dumps([[one.kernel, one.middle_tflops] for one in found]))
 def test_what_was_reached(arch: str, card: int) -> None:
     found: Any = program("-c", CODE, arch=arch)
     for (shape, reached), (kernel, tflops) in zip(REACHED.items(), found, strict=True):
-        assert kernel == f"fmha_bwd_bf16_d{shape[4]}_{PIPELINES[shape[4]]}"
+        pipeline = "one_pass" if card == 0 and shape in ONE_PASS else PIPELINES[shape[4]]
+        assert kernel == f"fmha_bwd_bf16_d{shape[4]}_{pipeline}"
         assert tflops >= KEPT * reached[card], shape
