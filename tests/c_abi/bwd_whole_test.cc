@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The plans of backward kernels that write the gradients themselves, over the table in table.cc.
 #include "args/bwd_fp32.h"
+#include "args/bwd_one_pass.h"
 #include "args/bwd_pingpong.h"
 #include "bwd_planned.h"
 #include "status.h"
@@ -8,6 +9,7 @@
 namespace {
 
 using fmha::BwdFp32Params;
+using fmha::BwdOnePassParams;
 using fmha::BwdPingpongParams;
 using fmha::BwdSumParams;
 
@@ -190,6 +192,50 @@ TEST_CASE("groups") {
   f.k.stride_seqlen = 128;
   f.nhead_q = 65534, f.nhead_k = 1, f.batch = 1;
   CHECK_STATUS(plan_of(p, x, kFew), FMHA_UNSUPPORTED, "fwd->nhead_q / fwd->nhead_k = 65534");
+}
+
+// A kernel that adds up dQ in blocks has a memset before it, and dQ's sum after it; dK and dV are as if it
+// wrote all gradients. It is chosen if there is work enough.
+TEST_CASE("one pass") {
+  constexpr fmha::Target kFew = {fmha::Arch::kGfx950, 8};
+  fmha_fwd_params f = forward(12, 2, 128, FMHA_BF16);
+  f.seqlen_q = 4090, f.seqlen_k = 4096;
+  fmha_bwd_params p = backward(f);
+  Planned x;
+  CHECK_OK(plan_of(p, x, kFew));
+  const int64_t d = rounded(2 * 12 * 4090 * 4), dq = int64_t{2} * 12 * 4096 * 128 * 4;
+  CHECK(x.plan.count() == 4);
+  CHECK(x.plan.needed_bytes() == d + dq + 64 * 65536);
+  CHECK(x.zeroes(1, at(20, d), dq));
+  // Sixteen tiles of keys of four key heads.
+  CHECK(x.launches(2, "bwd_bf16_d128_one_pass", {1, 64, 1}));
+  const auto& main = x.args<BwdOnePassParams>(2);
+  CHECK(main.dq_sums == at(20, d));
+  CHECK(main.turned_k == at(20, d + dq));
+  CHECK(main.row_blocks == 128);
+  CHECK(main.both.tiles == 16);
+  CHECK(main.both.key_parts == 1);
+  CHECK(main.both.problem.dk == at(8));
+  const auto& sum = x.args<BwdSumParams>(3);
+  CHECK(sum.parts == at(20, d));
+  CHECK(sum.out == at(7));
+  CHECK(sum.in_blocks == 1);
+  CHECK(sum.rows == 4090);
+  CHECK(same(sum.parts_strides, int64_t{12} * 4096 * 128, int64_t{4096} * 128, 128));
+  const auto leaves_it = [&] {
+    CHECK_OK(plan_of(p, x, kFew));
+    CHECK(x.launches(1, "bwd_bf16_d128_pingpong", {1, 64, 1 + 6}));
+  };
+  p.deterministic = 1;
+  leaves_it();
+  p.deterministic = 0;
+  f.mask = FMHA_MASK_WINDOW, f.window_left = 100, f.window_right = 0;
+  leaves_it();
+  f.mask = FMHA_MASK_NONE;
+  CHECK_OK(plan_of(p, x, kFew));
+  CHECK(x.plan.count() == 4);
+  CHECK_OK(plan_of(p, x, {fmha::Arch::kGfx950, 0}));  // nobody knows of how many units
+  CHECK(x.launches(1, "bwd_bf16_d128_pingpong", {1, 64, 1 + 6}));
 }
 
 // Larger head dims have tiles of 128 rows.

@@ -171,6 +171,13 @@ constexpr Kernel bwd_sides(const char* name, int16_t hdim, const char* pipeline,
   return kernel;
 }
 
+constexpr Kernel bwd_one_pass(const char* name) {
+  Kernel kernel = bwd_sides(name, 128, "one_pass", 256);
+  kernel.bwd.whole = false;
+  kernel.bwd.layout = BwdLayout::kBatch;
+  return kernel;
+}
+
 constexpr int16_t kPerBlock[] = {16, 256, 2048};  // by PartKind
 
 constexpr Kernel part(const char* name, PartKind kind, DType dtype) {
@@ -262,6 +269,7 @@ extern const Kernel kKernels[] = {
     of_arch(Arch::kGfx950,
             of_origin(Origin::kAiter, bwd("bwd_fp16_d128_950", DType::kFp16, 128, false, false))),
     of_arch(Arch::kGfx950, bwd_sides("bwd_bf16_d128_pingpong", 128, "pingpong", 256)),
+    of_arch(Arch::kGfx950, bwd_one_pass("bwd_bf16_d128_one_pass")),
     of_arch(Arch::kGfx950, bwd_sides("bwd_bf16_d256_wide", 256, "wide", 128)),
     of_arch(Arch::kGfx950, part("bwd_dot_bf16_950", PartKind::kDot, DType::kBf16)),
     of_arch(Arch::kGfx950, part("bwd_sum_bf16_950", PartKind::kSum, DType::kBf16)),

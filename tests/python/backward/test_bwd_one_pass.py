@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Gradients by kernels that add up dQ in memory, in blocks: forced, since few of these problems are theirs."""
+"""Gradients by kernels that add up dQ in memory, in blocks: forced, as most of these problems are small."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ REACHED = {
     (1, 64, 8, 4096, 128, True): (420, 832),  # workgroups divide groups: undivided it has 260 on an MI300X
 }
 PIPELINES = {64: "pingpong", 128: "pingpong", 256: "wide", 512: "halves"}
-# Those that add up dQ in memory, on an MI300X: its memset, which the clock does not count, takes a hundredth more.
+# These add up dQ in memory on an MI300X. The clock does not count its memset, a hundredth of the time.
 ONE_PASS = {(4, 32, 8, 4096, 128, False), (4, 32, 8, 4096, 128, True)}
 KEPT = 0.95
 CODE = f"""
