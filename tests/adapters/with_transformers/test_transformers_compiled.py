@@ -91,7 +91,7 @@ def test_as_eager_mode(kind: str, form: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
-@pytest.mark.parametrize("form", ["nothing", "padding at the left", "packed"])
+@pytest.mark.parametrize("form", ["padding at the left", "packed"])
 def test_inductor(form: str) -> None:
     """torch's default writes kernels of its own around ours, and fuses what makes the mask."""
     judge_as_eager_mode("LlamaForCausalLM", form, "inductor")
