@@ -89,7 +89,7 @@ def test_what_passed_is_left_out(tmp_path: Path) -> None:
     state, *names, end = file.read_text().splitlines()
     assert (state, end) == (file.name, "end")
     assert names
-    assert all(name.startswith("tests/emulator/") for name in names)
+    assert all(name.split()[1].startswith("tests/emulator/") for name in names)
     tests = tests[:1]
     assert f"{len(names)} deselected" in last_line("--skip-passed", "--note-passed")
     assert file.read_text().splitlines() == [state, *names, end]
@@ -129,6 +129,46 @@ def test_a_state_is_all_that_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.undo()
     toolchain.emulator_path.cache_clear()
     passed.state.cache_clear()
+
+
+def test_what_decides_a_folder_of_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its files, modules that they import, and theirs; not those of tests that never count."""
+    monkeypatch.setattr(passed, "ROOT", tmp_path)
+    monkeypatch.setattr(passed, "TESTS", tmp_path / "tests")
+    texts = {
+        "emulator/isa/test_a.py": "from shared import a",
+        "emulator/test_of_kernels.py": "import pyfa_rocm\nimport cases",
+        "support/shared.py": "run('worker.py')",
+        "support/worker.py": "",
+        "support/cases.py": "",
+        "clients/with_b/test_b.py": "",
+        "clients/with_c/test_c.py": "",
+    }
+    files = {name: tmp_path / "tests" / name for name in texts}
+    for name, path in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(texts[name])
+
+    def states() -> list[str]:
+        for cached in (passed.state_of_tests, passed.may_count):
+            cached.cache_clear()
+        return [passed.state_of_tests(tmp_path / "tests" / room) for room in ("emulator", "clients/with_b")]
+
+    before = states()
+    changed = {}
+    for name, path in files.items():
+        path.write_text(texts[name] + "\n")
+        changed[name] = [a != b for a, b in zip(states(), before, strict=True)]
+        path.write_text(texts[name])
+    assert states() == before
+    of_the_device = {
+        "emulator/isa/test_a.py",
+        "emulator/test_of_kernels.py",
+        "support/shared.py",
+        "support/worker.py",
+    }
+    assert {name for name, (emulator, _) in changed.items() if emulator} == of_the_device
+    assert {name for name, (_, client) in changed.items() if client} == {"clients/with_b/test_b.py"}
 
 
 def test_notes_without_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
