@@ -72,27 +72,32 @@ def test_what_forces_a_kernel() -> None:
 
 
 def test_what_passed_is_left_out(tmp_path: Path) -> None:
-    """The software device's own tests do not run twice, as long as neither they nor the device change."""
-    tests = ["tests/emulator/isa/test_mad.py", "tests/build/test_version.py"]
+    """The device's own tests do not run twice while they and it stay the same, others while the tree does."""
+    of_device, of_tree = "tests/emulator/isa/test_mad.py", "tests/python/test_tensor.py"
+    always = "tests/build/test_version.py"
     notes = tmp_path / "pyfa_rocm" / "passed"
 
-    def last_line(*options: str) -> str:
+    def last_line(tests: list[str], *options: str) -> str:
         command = [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", *tests, *options]
         environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stdout
         return done.stdout.splitlines()[-1]
 
-    first = last_line("--quick", "--note-passed", "--skip-passed")
-    assert "deselected" not in first
-    (file,) = notes.iterdir()
-    state, *names, end = file.read_text().splitlines()
-    assert (state, end) == (file.name, "end")
-    assert names
-    assert all(name.split()[1].startswith("tests/emulator/") for name in names)
-    tests = tests[:1]
-    assert f"{len(names)} deselected" in last_line("--skip-passed", "--note-passed")
-    assert file.read_text().splitlines() == [state, *names, end]
+    both = ("--note-passed", "--skip-passed")
+    assert "deselected" not in last_line([of_device, of_tree, always], "--quick", *both)
+    noted = {}
+    for file in notes.iterdir():
+        state, *names, end = file.read_text().splitlines()
+        assert (state, end) == (file.name, "end")
+        noted[names[0].split()[-1].partition("::")[0]] = len(names)
+    assert set(noted) == {of_device, of_tree}
+    before = {file: file.read_text() for file in notes.iterdir()}
+    assert f" {sum(noted.values())} deselected" in last_line([of_device, of_tree, always], "--quick", *both)
+    assert {file: file.read_text() for file in notes.iterdir()} == before
+    # Without --quick a test may do more.
+    assert f" {noted[of_device]} deselected" in last_line([of_device, of_tree], *both)
+    assert last_line([of_device], *both).startswith(f"{noted[of_device]} deselected")  # which is no failure
 
 
 def test_a_state_is_all_that_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -115,17 +120,17 @@ def test_a_state_is_all_that_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         toolchain.emulator_path.cache_clear()
         passed.state.cache_clear()
         states.append(passed.state())
-        passed.note({"a test"})
-        assert passed.names() == {"a test"}
-        passed.note({"another"})
-        assert passed.names() == {"a test", "another"}
+        passed.note(passed.state(), {"a test"})
+        assert passed.names(passed.state()) == {"a test"}
+        passed.note(passed.state(), {"another"})
+        assert passed.names(passed.state()) == {"a test", "another"}
     assert len(set(states)) == len(states)
     assert len(list(passed.folder().iterdir())) == 4
     noted = passed.folder() / passed.state()
     whole = noted.read_text()
     for damaged in (whole[:-3], whole[1:], "", "\udcff"):
         noted.write_bytes(damaged.encode(errors="surrogateescape"))
-        assert passed.names() == set()
+        assert passed.names(passed.state()) == set()
     monkeypatch.undo()
     toolchain.emulator_path.cache_clear()
     passed.state.cache_clear()
@@ -175,8 +180,8 @@ def test_notes_without_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     """Nothing is noted where nothing can be written."""
     (tmp_path / "pyfa_rocm").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    passed.note({"a test"})
-    assert passed.names() == set()
+    passed.note(passed.state(), {"a test"})
+    assert passed.names(passed.state()) == set()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
