@@ -7,11 +7,11 @@
 
 namespace fmha {
 
-// Expects a >= 0 and b > 0.
+// Expects a >= 0 and b > 0, of any size: a caller's numbers come here before anything bounds them.
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
-  const int64_t sum = a + b - 1;
-  if (((sum | b) >> 32) == 0) return static_cast<uint32_t>(sum) / static_cast<uint32_t>(b);
-  return sum / b;
+  const uint64_t divisor = static_cast<uint64_t>(b), sum = static_cast<uint64_t>(a) + divisor - 1;
+  if (((sum | divisor) >> 32) == 0) return static_cast<uint32_t>(sum) / static_cast<uint32_t>(b);
+  return static_cast<int64_t>(sum / divisor);
 }
 
 // Tells whether a is a multiple of b, for the same.

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,8 @@ TOOLS = ROOT / "native" / "tools"
 FETCH = TOOLS / "fetch"
 ADAPTERS = ROOT / "tests" / "adapters"
 PROGRAMS = [ROOT / "tests" / "clients", ROOT / "tests" / "engines"]
+WORKFLOW = ROOT / ".github" / "workflows" / "wheel.yml"
+CONTAINER = TOOLS / "wheel" / "conda.containerfile"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 
@@ -32,6 +36,12 @@ def pinned(path: Path) -> list[tuple[Requirement, list[str]]]:
     text = re.sub(r"^(#|--).*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     parts = [line.split(" --hash=sha256:") for line in re.sub(" +", " ", text).splitlines() if line]
     return [(Requirement(line), hashes) for line, *hashes in parts]
+
+
+def of_debian(path: Path) -> dict[str, str]:
+    """The packages that apt-get installs by their versions."""
+    lines = re.findall(r"apt-get install .*", path.read_text().replace("\\\n", " "))
+    return dict(re.findall(r" ([\w.+-]+)=(\S+)", " ".join(lines)))
 
 
 def named(path: Path) -> list[str]:
@@ -130,12 +140,38 @@ def test_debian_packages_have_versions() -> None:
     fetched = re.findall(r"names\+=\((\S+)\)|^ *download_debs .* ([\w-]+)$", toolchain, re.MULTILINE)
     fetched = [group or other for group, other in fetched]
     assert sorted(fetched) == sorted(versions)
-    workflow = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
+    workflow = WORKFLOW.read_text()
     assert "PYFA_ROCM_EXACT_PACKAGES: ${{ github.event_name != 'pull_request' && '1' || '' }}" in workflow
+    assert "\nENV PYFA_ROCM_EXACT_PACKAGES=1\n" in CONTAINER.read_text()
     (llvm,) = re.findall(r"^llvm=(\d+)", toolchain, re.MULTILINE)
-    compilers = re.findall(rf"(\S+-{llvm})=(\S+)", workflow)
-    assert sorted(name for name, _ in compilers) == [f"{name}-{llvm}" for name in ("clang", "lld", "llvm")]
-    assert len({version for _, version in compilers}) == 1
+    installed = of_debian(WORKFLOW)
+    compilers = {f"{name}-{llvm}" for name in ("clang", "lld", "llvm")}
+    assert set(installed) == compilers | {"libstdc++-12-dev"}
+    assert len({installed[name] for name in compilers}) == 1
+    assert of_debian(CONTAINER) == installed
+    for path in (WORKFLOW, CONTAINER):  # and by no other line, without a version
+        assert not re.search(rf" (clang|lld|llvm)-{llvm}\s", path.read_text()), path
+
+
+def test_headers_of_kernels_come_from_packages_with_versions() -> None:
+    """Those that kernels of this build include, where Debian's packages say whose they are."""
+    if shutil.which("dpkg") is None:
+        pytest.skip("no dpkg")
+    included: set[str] = set()
+    for path in (ROOT / "build" / "release" / "kernels").glob("*/*.d"):
+        included |= {os.path.realpath(word) for word in path.read_text().split() if word.startswith("/usr/")}
+    if not included:
+        pytest.skip("no kernels were compiled here, or by a compiler of elsewhere")
+    done = subprocess.run(["dpkg", "-S", *sorted(included)], check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"not of Debian's packages: {done.stderr.splitlines()[0]}")
+    packages = {line.split(":")[0] for line in done.stdout.splitlines()}
+    # Each clang has its own headers by its exact version; another Debian has another g++. Headers of C and of
+    # Linux only declare, and no kernel calls what they declare.
+    alias = {r"libclang-common-(\d+)-dev": r"clang-\1", r"libstdc\+\+-\d+-dev": "libstdc++-12-dev"}
+    for pattern, name in alias.items():
+        packages = {re.sub(f"^{pattern}$", name, package) for package in packages}
+    assert packages - {"libc6-dev", "linux-libc-dev"} <= set(of_debian(WORKFLOW))
 
 
 @pytest.mark.parametrize(("exact", "code"), [("", 0), ("1", 1)])

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "checked.h"
+#include "divide.h"
 #include "error.h"
 #include "params.h"
 #include "status.h"
@@ -48,6 +49,14 @@ const char* fmha_last_error() { return fmha::last_error(); }
     __VA_ARGS__;                \
     CHECK_OK(make(&p));         \
   } while (0)
+
+TEST_CASE("divisions of the largest numbers") {
+  CHECK(fmha::ceil_div(INT64_MAX, INT64_MAX) == 1);
+  CHECK(fmha::ceil_div(INT64_MAX, 2) == int64_t{1} << 62);
+  CHECK(fmha::ceil_div(0, INT64_MAX) == 0);
+  CHECK(fmha::ceil_div((int64_t{1} << 32) - 1, 2) == int64_t{1} << 31);
+  CHECK(fmha::ceil_div(7, 4) == 2);
+}
 
 TEST_CASE("sizes") {
   CHECK_GOOD((void)p);

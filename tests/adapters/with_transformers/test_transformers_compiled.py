@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import torch
 from adapters.with_transformers.transformers_cases import Models, ids, padding, register
 from torch._dynamo.testing import CompileCounter
-from transformers import StaticCache, masking_utils
+from transformers import DynamicCache, StaticCache, masking_utils
 
 from pyfa_rocm import UnsupportedError
 from pyfa_rocm.transformers import _attention, _mask, _rows
@@ -62,16 +63,14 @@ def given(form: str) -> tuple[dict[str, Any], torch.Tensor]:
     return arguments | {"input_ids": ids(len(mask), 30)}, mask.bool()
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", ["LlamaForCausalLM", "Gemma3ForCausalLM"])
-def test_as_eager_mode(kind: str, form: str) -> None:
-    """The logits of the same kernels, and the gradients of all weights; Gemma 3 has a layer with a window."""
+def judge_as_eager_mode(kind: str, form: str, backend: str) -> None:
+    """The logits of the same kernels, and the gradients of all weights."""
     arguments, tokens = given(form)
     model = Models(kind, torch.float16, "pyfa_rocm").ours
     results = []
     for compiled in (False, True):
         one = copy.deepcopy(model)
-        call = torch.compile(one, fullgraph=True, backend="aot_eager") if compiled else one
+        call = torch.compile(one, fullgraph=True, backend=backend) if compiled else one
         logits = call(**arguments).logits[tokens].float()
         logits.square().mean().backward()
         results.append((logits.detach(), [x.grad.float() for x in one.parameters() if x.grad is not None]))
@@ -82,6 +81,20 @@ def test_as_eager_mode(kind: str, form: str) -> None:
     assert len(grads) == len(want_grads)
     for a, b in zip(grads, want_grads, strict=True):
         assert (a - b).norm() <= 20 * u * b.norm() + 1e-6
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", ["LlamaForCausalLM", "Gemma3ForCausalLM"])
+def test_as_eager_mode(kind: str, form: str) -> None:
+    """Gemma 3 has a layer with a window."""
+    judge_as_eager_mode(kind, form, "aot_eager")
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
+@pytest.mark.parametrize("form", ["padding at the left", "packed"])
+def test_inductor(form: str) -> None:
+    """torch's default writes kernels of its own around ours, and fuses what makes the mask."""
+    judge_as_eager_mode("LlamaForCausalLM", form, "inductor")
 
 
 def test_windows_with_padding_in_between() -> None:
@@ -229,27 +242,39 @@ def test_lengths_that_change() -> None:
 
 
 def graphs_of(model: torch.nn.Module, form: str) -> int:
-    """How many graphs are compiled for batches of several lengths."""
+    """How many graphs are compiled for batches of several lengths, or for the steps of `generate`."""
     torch._dynamo.reset()
     counter = CompileCounter()
     compiled = torch.compile(model, fullgraph=True, backend=counter)
-    for length in (10, 11, 17, 33):
-        positions = torch.cat((torch.arange(4), torch.arange(length - 4)))[None]
-        padded = {"attention_mask": padding((length, 5), length, "left")}
-        arguments = {"position_ids": positions} if form == "packed" else padded
+    cache = None
+    if form == "a growing cache":
+        cache = DynamicCache(config=model.config)
+    elif form == "a static cache, padded":
+        cache = StaticCache(config=model.config, max_cache_len=40)
+        cache.early_initialization(2, 2, 64, torch.float16, torch.device("cpu"))
+    done = 0
+    for length in (10, 11, 17, 33) if cache is None else (9, 12, 1, 1, 1, 7):
+        done = length if cache is None else done + length
+        if form == "packed":
+            arguments = {"position_ids": torch.cat((torch.arange(4), torch.arange(length - 4)))[None]}
+        elif form == "a growing cache":
+            arguments = {}
+        else:
+            arguments = {"attention_mask": padding((done, done - 5), done, "left")}
         with torch.no_grad():
-            compiled(ids(2, length), use_cache=False, **arguments)
+            compiled(ids(2, length), past_key_values=cache, use_cache=cache is not None, **arguments)
     graphs: int = counter.frame_count
     return graphs
 
 
-@pytest.mark.parametrize("form", ["padded", "packed"])
+@pytest.mark.parametrize("form", ["padded", "packed", "a growing cache", "a static cache, padded"])
 def test_as_many_graphs_as_sdpa(form: str) -> None:
     """A length that is a constant of the graph would end in torch's limit of graphs."""
     model = Models("MistralForCausalLM", torch.float16, "pyfa_rocm").ours
     ours = graphs_of(model, form)
     model.config._attn_implementation = "sdpa"
-    assert ours == graphs_of(model, form)
+    with mock.patch.object(masking_utils, "eager_mask", EAGER_MASK):
+        assert ours == graphs_of(model, form)
 
 
 def tensors() -> list[torch.Tensor]:

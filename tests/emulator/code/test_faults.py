@@ -61,6 +61,10 @@ _BODIES: dict[str, list[str]] = {
 }
 
 
+# DPP's controls that only CDNA has, or only RDNA: of v_mov_b32 v2, v1.
+_OTHERS_CONTROLS = (0x130, 0x134, 0x138, 0x13C, 0x142, 0x143) if RDNA else (0x160, 0x16F)
+_BODIES |= {f"dpp_{x:x}": [f".long 0x7e0402fa, {0xFF000001 | x << 8:#x}"] for x in _OTHERS_CONTROLS}
+
 # LLVM knows these on some archs; the device has no row for them.
 _GRAPHICS = {
     "lds_direct": "lds_direct_load v2",
@@ -106,6 +110,12 @@ def test_unknown_instruction(name: str, words: str) -> None:
     error = fault(name, hip.Buffer(256).address)
     assert "unknown instruction" in error.fault
     assert words in error.fault.lower()
+
+
+@pytest.mark.parametrize("control", _OTHERS_CONTROLS)
+def test_controls_of_other_archs(control: int) -> None:
+    """A card of this arch moves lanes in no way that a manual tells."""
+    assert "dpp_ctrl" in fault(f"dpp_{control:x}", hip.Buffer(256).address).fault
 
 
 @pytest.mark.parametrize("name", graphics())

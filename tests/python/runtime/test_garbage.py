@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from built import rows, this_arch
 from cases_place import bits
 from strict import forgiven
 
@@ -31,6 +32,8 @@ from pyfa_rocm import (
 
 GARBAGE = (-1, -(2**31), 2**31 - 1, 10**6)
 BATCH, PAGE, PAGES, WIDTH, HDIM, NHEAD_K, NHEAD_Q = 2, 16, 12, 6, 64, 2, 4
+LATENT = 576, 512  # head dims of a cache whose values are the first dims of its keys
+LATENT_HEADS = 64  # with three queries, so many rows that its kernel for many is chosen
 GUARD = 3  # pages, or rows, before and after what the call is told of
 Arrays = dict[str, Any]
 
@@ -60,6 +63,7 @@ class Sized:
     k: Any
     v: Any
     arrays: Arrays
+    latent: bool = False
     held: list[DeviceArray] = field(default_factory=list)
 
     def put(self, host: Any) -> int:
@@ -67,24 +71,26 @@ class Sized:
         return int(self.held[-1].data)
 
     def cache(self, **more: Any) -> Cache:
-        page = self.page_size * NHEAD_K * HDIM
-        k, v = (
-            CacheTensor(self.put(x) + 2 * GUARD * page, page, NHEAD_K * HDIM, HDIM) for x in (self.k, self.v)
-        )
+        page, token = self.k[0].size, self.k[0, 0].size
+        tensors = [
+            CacheTensor(self.put(x) + 2 * GUARD * page, page, token, self.k.shape[-1])
+            for x in (self.k, self.v)[: 1 if self.latent else 2]
+        ]
         names = ("block_table", "kv_indptr", "kv_indices", "cache_batch_idx")
         lists: Arrays = {name: self.put(self.arrays[name]) for name in names if name in self.arrays}
         if "block_table" in lists:
             lists |= {"stride_block_table": WIDTH, "max_pages": WIDTH}
         elif "kv_indices" in lists:
             lists["indices"] = len(self.arrays["kv_indices"])
-        return Cache("float16", self.pages, self.page_size, k=k, v=v, **lists, **more)
+        return Cache("float16", self.pages, self.page_size, k=tensors[0], v=tensors[-1], **lists, **more)
 
 
-def _sized(kind: str, seed: int, longest: int) -> Sized:
+def _sized(kind: str, seed: int, longest: int, latent: bool = False) -> Sized:
     rng = np.random.default_rng(seed)
     pages, size = (4, 6 * PAGE) if kind == "batch" else (PAGES, PAGE)
-    k, v = (_pool(rng, pages, size, NHEAD_K, HDIM) for _ in range(2))
-    return Sized(kind, pages, size, k, v, _lists(kind, longest))
+    heads = (1, LATENT[0]) if latent else (NHEAD_K, HDIM)
+    k, v = (_pool(rng, pages, size, *heads) for _ in range(2))
+    return Sized(kind, pages, size, k, v, _lists(kind, longest), latent)
 
 
 # ---- Appends.
@@ -236,11 +242,13 @@ LONGEST, TOTAL_Q = 6 * PAGE, 6
 class Decode:
     """Packed queries of two sequences, with rows that no sequence has."""
 
-    def __init__(self, kind: str, splits: int) -> None:
+    def __init__(self, kind: str, splits: int, latent: bool = False) -> None:
         rng = np.random.default_rng(5)
-        self.at, self.splits = _sized(kind, 6, LONGEST), splits
-        self.q, self.o = (_pool(rng, TOTAL_Q, NHEAD_Q, HDIM) for _ in range(2))
-        self.lse = rng.standard_normal((NHEAD_Q, TOTAL_Q), np.float32)
+        self.at, self.splits = _sized(kind, 6, LONGEST, latent), splits
+        self.hdim = LATENT if latent else (HDIM, HDIM)
+        self.nhead_q = LATENT_HEADS if latent else NHEAD_Q
+        self.q, self.o = (_pool(rng, TOTAL_Q, self.nhead_q, d) for d in self.hdim)
+        self.lse = rng.standard_normal((self.nhead_q, TOTAL_Q), np.float32)
         self.at.arrays |= {
             "seqused_k": np.array([40, 80], np.int32),
             "cu_seqlens_q": np.array([0, 2, 5], np.int32),
@@ -250,17 +258,19 @@ class Decode:
 
     def run(self, lengths: str = "seqused_k") -> tuple[Any, Any]:
         """The pool of O and the LSE."""
-        at, arrays, heads = self.at, self.at.arrays, NHEAD_Q * HDIM
+        at, arrays, hdim = self.at, self.at.arrays, self.hdim
         cache = at.cache()
-        at_q, at_o = (at.put(x) + 2 * GUARD * heads for x in (self.q, self.o))
+        row_q, row_o = (self.nhead_q * d for d in hdim)
+        at_q, at_o = at.put(self.q) + 2 * GUARD * row_q, at.put(self.o) + 2 * GUARD * row_o
         o = at.held[-1]
         at_lse = at.put(self.lse)
         lse = at.held[-1]
         none, used = Strided(0, 0, 0, 0), at.put(arrays[lengths])
         given: Arrays = {lengths: used}
         fwd = FwdParams(
-            "float16", BATCH, 3, LONGEST, NHEAD_Q, NHEAD_K, HDIM, HDIM, 0.125, Strided(at_q, 0, heads, HDIM),
-            none, none, Strided(at_o, 0, heads, HDIM), lse=Lse(at_lse, 0, TOTAL_Q), mask="causal",
+            "float16", BATCH, 3, LONGEST, self.nhead_q, at.k.shape[2], *hdim, 0.125,
+            Strided(at_q, 0, row_q, hdim[0]), none, none, Strided(at_o, 0, row_o, hdim[1]),
+            lse=Lse(at_lse, 0, TOTAL_Q), mask="causal",
             cu_seqlens_q=at.put(arrays["cu_seqlens_q"]), total_q=TOTAL_Q,
             **given,
         )  # fmt: skip
@@ -269,6 +279,7 @@ class Decode:
         )
         if nbytes := pyfa_rocm.fmha_decode_workspace_bytes(params):
             params.workspace, params.workspace_bytes = at.put(np.zeros(nbytes, np.uint8)), nbytes
+        self.kernel = pyfa_rocm.fmha_decode_kernel(params).name
         with forgiven():
             pyfa_rocm.fmha_decode(params)
             pyfa_rocm.synchronize()
@@ -303,17 +314,31 @@ DECODES = [
 ]
 
 
-@pytest.mark.parametrize("splits", [1, 3])
-@pytest.mark.parametrize(("kind", "name", "entry"), DECODES)
-def test_attention(kind: str, name: str, entry: int, splits: int) -> None:
-    for value in (*GARBAGE, 13, 97):
+def judge(kind: str, name: str, entry: int, splits: int, values: tuple[int, ...], latent: bool) -> Decode:
+    """Each number does what the one does that the table puts in its place."""
+    for value in values:
         results = []
         for given in (value, Decode(kind, splits).bound(name, entry, value)):
-            decode = Decode(kind, splits)
+            decode = Decode(kind, splits, latent)
             decode.at.arrays[name].reshape(-1)[entry] = given
             results.append(decode.run())
         for got, want in zip(*results, strict=True):
             assert np.array_equal(bits(got), bits(want)), f"{name}[{entry}] = {value}"
+    return decode
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize(("kind", "name", "entry"), DECODES)
+def test_attention(kind: str, name: str, entry: int, splits: int) -> None:
+    judge(kind, name, entry, splits, (*GARBAGE, 13, 97), latent=False)
+
+
+@pytest.mark.parametrize(("kind", "name", "entry"), DECODES)
+def test_latent_attention(kind: str, name: str, entry: int) -> None:
+    """The kernel for many rows, where there is one, looks up pages and lengths by itself."""
+    decode = judge(kind, name, entry, 2, (-1, 2**31 - 1, 13), latent=True)
+    has_it = any(row["latent"] and row["arch"] == this_arch() for row in rows("decode"))
+    assert decode.kernel.endswith("_m128") == has_it
 
 
 @pytest.mark.parametrize("value", GARBAGE)

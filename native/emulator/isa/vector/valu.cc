@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "base/errors.h"
+#include "core/dialect.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
@@ -115,6 +116,13 @@ int dpp_lane(u16 ctrl, int l) {
   }
 }
 
+// RDNA shifts no whole waves and does not broadcast the end of a row; CDNA exchanges no lanes.
+bool has_control(const Dpp& d, Isa isa) {
+  if (d.by8) return true;
+  if (!is_rdna(isa)) return d.ctrl < kRowXmask;
+  return d.ctrl < kWaveShl || (d.ctrl >= kRowMirror && d.ctrl != kRowBcast15 && d.ctrl != kRowBcast31);
+}
+
 int dpp_lane(const Dpp& d, int l) {
   return d.by8 ? (l & ~7) | static_cast<int>(d.lanes >> (3 * (l & 7)) & 7) : dpp_lane(d.ctrl, l);
 }
@@ -126,6 +134,7 @@ bool dpp_valid(const Dpp& d, u64 exec, int from) {
 }
 
 void dpp_move(Wave& w, const Inst& inst, const u32* p, int dwords, u32* t) {
+  if (!has_control(inst.dpp, w.group->isa)) return fault_modifier(w, inst, "dpp_ctrl");
   const u64 exec = exec_mask(w);
   alignas(64) u32 from[4][kLanes];  // t may be p
   for (int j = 0; j < dwords; ++j) std::memcpy(from[j], p + j * kMostLanes, sizeof from[j]);

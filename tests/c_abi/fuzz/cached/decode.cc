@@ -12,6 +12,7 @@ namespace fmha::fuzz {
 namespace {
 
 constexpr int64_t kHeadDims[] = {64, 128, 32, 256, 40, 8, 72, 96, 512, 160};
+constexpr int64_t kLatentHeads = 20;  // more rows than a tile of 16, so that the kernel for many is chosen
 
 struct DecodeCase {
   using Params = fmha_decode_params;
@@ -144,7 +145,12 @@ DecodeCase make_decode(Bytes& bytes, const Device& device) {
   f.nhead_q = f.nhead_k * bytes.from_to(1, 3);
   f.hdim_q = bytes.one_of(kHeadDims);
   f.hdim_v = bytes.chance(5) ? bytes.one_of(kHeadDims) : f.hdim_q;
-  f.seqlen_q = bytes.chance(2) ? 1 : bytes.from_to(1, 7);
+  const bool latent = bytes.chance(12);
+  if (latent) {  // of few sequences, whose rows fit in the tensors
+    f.batch = std::min<int64_t>(f.batch, 2);
+    f.nhead_k = 1, f.nhead_q = kLatentHeads, f.hdim_q = 576, f.hdim_v = 512;
+  }
+  f.seqlen_q = bytes.chance(2) ? 1 : bytes.from_to(1, latent ? 2 : 7);
   f.softmax_scale = 0.125F;
   constexpr fmha_mask kMasks[] = {FMHA_MASK_NONE, FMHA_MASK_CAUSAL, FMHA_MASK_WINDOW};
   f.mask = bytes.one_of(kMasks);
@@ -155,6 +161,7 @@ DecodeCase make_decode(Bytes& bytes, const Device& device) {
   int wrong_vectors = 0;
   const int64_t capacity = make_cache(bytes, device, {stored, f.batch, f.nhead_k, f.hdim_q, f.hdim_v, false},
                                       c.cache.params, c.puts, wrong_vectors);
+  if (latent && c.cache.params.k_vector == 0) c.cache.params.v = c.cache.params.k;
   f.seqlen_k = bytes.chance(3) ? bytes.from_to(0, capacity) : capacity;
   make_queries(bytes, device, c);
   if (bytes.chance(4)) p.sinks = reinterpret_cast<const float*>(device.start(kRandval));
