@@ -24,6 +24,8 @@ bool blocks_pay(const Kernel& k, const BwdProblem& p, int units) {
   const double rounds = static_cast<double>(tiles * f.nhead_k * f.batch * parts) / units;
   const double share = causal ? 0.5 : 1, seen = share * static_cast<double>(f.seqlen_k);
   const double walked = share * static_cast<double>(f.nhead_q / f.nhead_k / parts * f.seqlen_q);
+  constexpr double kFewRows = 512;  // to turn the keys takes as long as a block of 32 rows
+  if (walked < kFewRows) return false;
   const double divided = parts == 1 ? 1 : 1 + 160 / walked;  // parts of dK and dV are written and added up
   const double own = (causal ? rounds + 0.4 : std::ceil(rounds)) * divided;
   const double others = rounds + (causal ? 0.3 : 0.15);
