@@ -54,7 +54,11 @@ def _about(document: Result, width: int) -> Iterator[str]:
         "measured": "measured by HIP events, beside the range of the software device's clock",
         "modelled": "modelled by the software device's clock: nothing here was measured on a card",
     }
-    yield _wrapped("times      ", meaning[document["times"]], width)
+    said = meaning[document["times"]]
+    clocks = document["steps"].get("clocks", {})
+    if document["times"] == "modelled" and clocks.get("modelled_hz", 0) is None:
+        said = "none: the software device's clock has no constants of this card"
+    yield _wrapped("times      ", said, width)
 
 
 def _kernels(steps: dict[str, Result], width: int) -> Iterator[str]:

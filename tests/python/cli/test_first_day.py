@@ -15,7 +15,7 @@ import pytest
 
 import pyfa_rocm
 from benchmarks.published.points import points
-from pyfa_rocm import InvalidArgumentError
+from pyfa_rocm import HipError, InvalidArgumentError
 from pyfa_rocm.cli import main
 from pyfa_rocm.cli.bench.decode_trial import DecodeTrial
 from pyfa_rocm.cli.first_day import command, sizes, text, timing
@@ -104,6 +104,27 @@ def test_a_second_run_resumes(
     assert _run(path, "--json") == 0
     assert json.loads(capsys.readouterr().out) == document
     assert len(begun) == 4 + 3
+
+
+@emulated
+def test_a_card_that_the_clock_does_not_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no times, which is no failure, and the report says so."""
+
+    def no_constants(*_: object, **__: object) -> Any:
+        raise HipError("fmha_emu_timing: the clock has no constants of an AMD Radeon RX 6900 XT")
+
+    monkeypatch.setattr(timing, "launch_times", no_constants)
+    path = tmp_path / "day.json"
+    assert _run(path) == 0
+    document = _document(path)
+    assert (document["ok"], document["complete"], document["disagreements"]) == (True, True, [])
+    assert document["steps"]["clocks"]["modelled_hz"] is None
+    rows = document["steps"][f"published {TINY}"]["candidates"]
+    assert rows
+    assert all(row["modelled"] is None for row in rows)
+    assert "none: the software device's clock has no constants" in " ".join(capsys.readouterr().out.split())
 
 
 def _interrupt(_: object) -> dict[str, Any]:
