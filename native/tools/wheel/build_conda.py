@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Build the conda package of recipe.yaml, and run its test: ``build_conda.py FOLDER CHANNEL``.
 
-FOLDER gets the package, in ``linux-64``. CHANNEL is a name, such as conda-forge, or an address. The environment has
-FMHA_VERSION and FMHA_TOOLCHAIN_DIR, and a PATH with the clang that compiles kernels. SKBUILD_CMAKE_DEFINE may have further
-options of the build, as ``FMHA_KERNEL_SET=ci;FMHA_GPU_TARGETS=gfx942``. It needs py-rattler-build.
+FOLDER gets the package, in ``linux-64``. CHANNEL is a name, such as conda-forge, or an address. The
+environment has FMHA_VERSION and FMHA_TOOLCHAIN_DIR, and a PATH with the clang that compiles kernels.
+SKBUILD_CMAKE_DEFINE may have further options of the build, as ``FMHA_KERNEL_SET=ci;FMHA_GPU_TARGETS=gfx942``;
+without them it has every kernel of the set ``default``. It needs py-rattler-build.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def main() -> int:
         channels=[channel],
         progress_callback=SimpleProgressCallback(),
         no_build_id=True,  # paths are those of the last build: a compiler's cache finds what it compiled
-        env_isolation=rb.EnvironmentIsolation.NONE,  # for the compiler of the kernels, which conda has none of
+        env_isolation=rb.EnvironmentIsolation.NONE,  # the compiler of the kernels is none of conda's
     )
     for package in (path for result in built for path in result.packages):
         print(f"build_conda.py: {package} ({Path(package).stat().st_size / 1e6:.1f} MB)")
