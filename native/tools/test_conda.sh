@@ -25,7 +25,7 @@ export FMHA_VERSION FMHA_TOOLCHAIN_DIR=$root/build/toolchain RATTLER_CACHE_DIR=$
 # One kernel of each family that the package's own test runs, and a software device for this machine.
 kernels='(fwd|bwd)_(bf16|fp16)_d(64|128)_.*pingpong|bwd_(dot|sum)_|merge_'
 export SKBUILD_CMAKE_DEFINE="FMHA_GPU_TARGETS=gfx942;FMHA_KERNEL_SET=ci;FMHA_KERNEL_FILTER=$kernels;FMHA_EMU_LEVELS=native;FMHA_EMU_WAVES=64;FMHA_CACHE=ON"
-# Of the caller's programs, only those of the system and the compilers of the kernels
+# Programs of the system only
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 rm -rf "$RATTLER_CACHE_DIR"  # it knows packages by their names, and a stand-in's stays
 "$venv/bin/python" tests/conda/channel.py "$out/channel" build/venv/bin/python

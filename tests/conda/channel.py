@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 HOST = "x86_64-conda-linux-gnu"
-# What conda-forge's compilers export in a build: among it, where CMake may look for headers and libraries.
+# conda-forge's compilers export this in a build: among it, where CMake may look for headers and libraries.
 ACTIVATE = {
     "gcc_linux-64": f"""
 export CC=$BUILD_PREFIX/bin/{HOST}-cc
@@ -59,7 +59,7 @@ DISTRIBUTIONS = {
 VERSION = "99.0"
 # Its headers and libraries are this machine's; what is built against it asks for this glibc.
 SYSROOT, GLIBC = "sysroot_linux-64", "2.28"
-# What an interpreter says about itself: its version and program, and the files of its packages at their tops.
+# An interpreter tells its version and program, and the files of its packages at their tops.
 TELL = """
 import importlib.metadata, json, sys, sysconfig
 name = lambda found: found.metadata["Name"].lower().replace("_", "-")

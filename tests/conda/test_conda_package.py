@@ -22,7 +22,7 @@ RECIPE: dict[str, Any] = yaml.safe_load((ROOT / "native" / "tools" / "wheel" / "
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is in it."""
+    """Unpack it."""
     (path,) = (OUT / "linux-64").glob("pyfa-rocm-*.conda")
     folder = tmp_path_factory.mktemp("package")
     with zipfile.ZipFile(path) as outer:

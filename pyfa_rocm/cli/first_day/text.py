@@ -219,5 +219,6 @@ def report(document: Result, path: Path, why: str) -> str:
         left = f"{len(document['left'])} steps are left ({why}): the same command goes on with them."
         lines.append(_wrapped("", left, width))
     verdict = "all results are right" if document["ok"] else "RESULTS ARE WRONG"
-    lines.append(_wrapped("", f"{verdict}. Everything is in {path}.", width))
+    shown = f"{verdict}. Everything is in {path}, and {path.with_suffix('.html')} shows it."
+    lines.append(_wrapped("", shown, width))
     return "\n".join(lines)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +95,9 @@ def test_a_second_run_resumes(
     assert not any(x["correctness"] for x in document["disagreements"])
     assert "nothing here was measured on a card" in " ".join(out.split())
     assert "all results are right. Everything is in" in out
+    page = path.with_suffix(".html").read_text()
+    assert "Nothing here was measured on a card" in page
+    assert str(TINY) in page
     timed = document["steps"][f"published {TINY}"]["candidates"]
     assert all(0 < row["modelled"]["low"] <= row["modelled"]["high"] for row in timed)
     for columns in (40, 80, 200):
@@ -143,6 +147,10 @@ def test_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert all(row["measured"] > 0 and row["modelled"] is None for row in result["candidates"])
     assert result["candidates"][0]["kernel"] in [row["kernel"] for row in model["candidates"]]
     assert model["card"] == document["identity"]["device"]
+    page = path.with_suffix(".html").read_text()
+    assert "Nothing here was measured" not in page
+    assert len(re.findall(r"<rect [^>]*/><line ", page)) >= 2  # a range, and what was measured
+    assert not re.search(r"<(script|link|img|iframe)|url\(|@import|https?:", page)
     constants = document["steps"]["model constants"]["constants"]
     assert constants["launch_seconds"]["fast"] < constants["launch_seconds"]["slow"]
     assert {x["kind"] for x in document["disagreements"]} >= {"range"}

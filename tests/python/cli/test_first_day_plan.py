@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What `first-day` plans for a card: every kernel of a wheel, within half an hour."""
+"""`first-day` plans for a card: every kernel of a wheel, within half an hour."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyfa_rocm.oracle import forced
 from pyfa_rocm.oracle.forced import attention
 
 CATALOGUE = read_catalogue(Path(__file__).resolve().parents[3] / "native" / "kernels" / "catalogue")
-# What has no number of its own to be asked for by: it runs beside another kernel.
+# Kernels that run beside another one have no number to be asked for by.
 BESIDE = "bwd_parts"
 # Seconds of one core of a server, measured in November 2026: to check a random problem of a card's size
 # against float64, by family; to write the file, twice a step; and to model a kernel of a timed problem. To
