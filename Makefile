@@ -69,7 +69,7 @@ help:
 	@echo "make test-clients    run JAX, CuPy, Triton and others, as built for ROCm, on the software device"
 	@echo "make test-engines    run vLLM, SGLang, ONNX Runtime and context parallel, on the software device"
 	@echo "make windows    library and wheel for Windows, with this build's kernels, run under Wine"
-	@echo "make conda      conda package with a few kernels, against stand-ins for conda-forge's packages"
+	@echo "make conda      conda package with some of this build's kernels, against stand-ins for conda-forge's packages"
 	@echo "make evidence   build/evidence/index.html: what was shown, in one page, looked at by a browser"
 	@echo "make site       build/site/html/index.html: the documentation, looked at by a browser"
 	@echo "make lint       check style, types and C++ (SINCE=REV: clang-tidy of what differs from it)"
@@ -158,8 +158,7 @@ windows: build
 	@native/tools/toolchain.sh --tests
 	native/tools/test_windows.sh
 
-# It compiles the few kernels that it packs.
-conda: toolchain
+conda: build
 	@native/tools/toolchain.sh --tests
 	native/tools/test_conda.sh
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Builds the conda package with a few kernels, in build/conda, against a channel of stand-ins for conda-forge's packages, and
+# Builds the conda package with some kernels of build/release, in build/conda, against a channel of stand-ins for conda-forge's packages, and
 # tests it. py-rattler-build is in build/conda-venv, pinned.
 #
 #   test_conda.sh [PYTEST_ARGUMENT...]
@@ -22,9 +22,11 @@ build/venv/bin/python -c 'import sys; from scikit_build_core.build import build_
   "$out/source/build/dist" >/dev/null 2>&1
 FMHA_VERSION=$(basename "$out"/source/build/dist/pyfa_rocm-*.tar.gz .tar.gz | cut -d- -f2)
 export FMHA_VERSION FMHA_TOOLCHAIN_DIR=$root/build/toolchain RATTLER_CACHE_DIR=$out/cache
-# One kernel of each family that the package's own test runs, and a software device for this machine.
-kernels='(fwd|bwd)_(bf16|fp16)_d(64|128)_.*pingpong|bwd_(dot|sum)_|merge_'
-export SKBUILD_CMAKE_DEFINE="FMHA_GPU_TARGETS=gfx942;FMHA_KERNEL_SET=ci;FMHA_KERNEL_FILTER=$kernels;FMHA_EMU_LEVELS=native;FMHA_EMU_WAVES=64;FMHA_CACHE=ON"
+# Kernels of build/release that the package's own test may take, and a software device for this machine
+define=("FMHA_KERNELS_FROM=$root/build/release" FMHA_GPU_TARGETS=gfx942 "FMHA_KERNEL_FILTER=/fmha_(fwd|bwd|merge)_")
+define+=(FMHA_EMU_LEVELS=native FMHA_EMU_WAVES=64 FMHA_CACHE=ON)
+SKBUILD_CMAKE_DEFINE=$(IFS=';' && echo "${define[*]}")
+export SKBUILD_CMAKE_DEFINE CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 # Programs of the system only
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 rm -rf "$RATTLER_CACHE_DIR"  # it knows packages by their names, and a stand-in's stays
