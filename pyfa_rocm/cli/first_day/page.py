@@ -81,7 +81,8 @@ def _times(part: str, steps: dict[str, Result]) -> Iterator[str]:
     yield f"<h2>{_PARTS[part]}</h2>"
     yield f"<p>{unit} of the library's choice. A bar is the clock's range, a line what was measured.</p>"
     yield '<div class="wide"><table><thead><tr><th>problem</th><th class="n">measured</th>'
-    yield '<th class="n">clock</th><th>both</th><th class="n">time, fastest = 1</th><th>kernel</th></tr></thead>'
+    yield '<th class="n">clock</th><th>both</th><th class="n">time, fastest = 1</th><th>kernel</th>'
+    yield "</tr></thead>"
     for name, (measured, low, high) in rates.items():
         rows = found[name]["candidates"]
         known = [seconds for row in rows if (seconds := middle(row)) is not None]
