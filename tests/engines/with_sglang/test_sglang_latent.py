@@ -156,6 +156,16 @@ def test_the_way_of_a_step() -> None:
     assert [way(layer, x).name for x in (prompts, chunks)] == ["MHA", "MLA"]
 
 
+@pytest.mark.parametrize("option", ["dcp_size", "attn_cp_size"])
+@pytest.mark.parametrize("latent", [False, True], ids=["pool", "latent"])
+def test_ranks_that_share_sequences_are_refused(latent: bool, option: str) -> None:
+    """The pool of such a rank has a part of each sequence's tokens, or a step has."""
+    model = runner(sg.latent_pool() if latent else sg.pool(), latent)
+    said = f"got --{option.replace('_', '-')} 2, expected 1"
+    with get_parallel().override(**{option: 2}), pytest.raises(UnsupportedError, match=said):
+        ATTENTION_BACKENDS["pyfa_rocm"](model)
+
+
 def test_pools_that_it_refuses() -> None:
     with pytest.raises(UnsupportedError, match="over a MHATokenToKVPool: expected an MLATokenToKVPool"):
         made(sg.pool())

@@ -43,6 +43,18 @@ PARALLEL: Jobs = {
     "gpt_oss, tensor parallel 2": ("gpt_oss", TENSOR),
     "llama, pipeline parallel 2": ("llama", PIPELINE),
 }
+# The same in graphs, which vllm_graphs.py gives to vLLM for CPUs: of 2 and 8 sequences of a token, and of 128 tokens
+# of any mix. vLLM's passes that fuse operators of quantised models have no code for CPUs.
+SIZES = (2, 8, 128)
+GRAPHS: dict[str, Any] = {
+    "enforce_eager": False,
+    "compilation_config": {
+        "mode": 3, "backend": "eager", "cudagraph_mode": "FULL_AND_PIECEWISE",
+        "cudagraph_capture_sizes": SIZES, "pass_config": {"fuse_norm_quant": False, "fuse_act_quant": False},
+    },
+}  # fmt: skip
+GRAPH_JOB = {"graphs": True, "profile": False, "environment": {"VLLM_DISABLE_COMPILE_CACHE": "1"}}
+CAPTURED: Jobs = {"gpt_oss, graphs": ("gpt_oss", GRAPHS), "deepseek_64, graphs": ("deepseek_64", GRAPHS)}
 OF_PARALLEL = slice(None, 1, -1)  # their prompts, without the longest; and one process's answers to these
 LAYOUTS = ("LBNHC", "LBHNC", "LHBNC", "BLHNC", "BLNHC", "BHLNC")
 # vLLM is told these in each process, whoever computes attention.
@@ -70,7 +82,7 @@ def compared(models: Path, jobs: Jobs = COMPARED) -> list[dict[str, Any]]:
 
 
 def ours(models: Path) -> list[dict[str, Any]]:
-    """The jobs that only our kernels do: of a Llama, and with two workers."""
+    """The jobs that only our kernels do: of a Llama, with two workers, and in graphs."""
     model, small = str(models / "llama"), {"block_size": 16, "max_num_seqs": 8}
     again = prompts(40, 40, seed=1)
     prefixes = [again[:1], [again[0] + again[1][:5], again[0]], [again[1], again[1]]]
@@ -93,7 +105,8 @@ def ours(models: Path) -> list[dict[str, Any]]:
         {"name": "drafts", "prompts": repeated, "tokens": 12, "options": {"speculative_config": drafts}},
     ]
     parallel = [job | {"prompts": [prompts(*LENGTHS)[OF_PARALLEL]]} for job in compared(models, PARALLEL)]
-    return parallel + [{"model": model} | job for job in jobs]
+    captured = [job | GRAPH_JOB for job in compared(models, CAPTURED)]
+    return parallel + captured + [{"model": model} | job for job in jobs]
 
 
 def install_entry_point(folder: Path) -> Path:

@@ -67,6 +67,16 @@ def share(worker: Any) -> dict[str, Any]:
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Start an engine, do a job, and stop it; with graphs if the job has them."""
+    if not job.get("graphs"):
+        return served(job)
+    from vllm_graphs import graphs_on_the_cpu
+
+    with graphs_on_the_cpu() as counts:
+        return served(job) | {"graphs": dict(counts)}
+
+
+def served(job: dict[str, Any]) -> dict[str, Any]:
     """Start an engine, do a job, and stop it."""
     from vllm import LLM
 
