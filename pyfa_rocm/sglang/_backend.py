@@ -270,8 +270,8 @@ def _require_whole_sequences() -> None:
     for option, ranks in (("--dcp-size", parallel.dcp_size), ("--attn-cp-size", parallel.attn_cp_size)):
         if ranks > 1:
             raise refused(
-                f"got {option} {ranks}, expected 1: sequences that ranks share are not written; leave it out, "
-                "or --attention-backend triton has --dcp-size"
+                f"got {option} {ranks}, expected 1: sequences that ranks share are not written; leave it "
+                "out, or for --dcp-size choose --attention-backend triton"
             )
 
 

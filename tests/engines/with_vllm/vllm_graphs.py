@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Graphs in vLLM for CPUs: its own compiler, runner, dispatcher and wrapper, on a stand-in of torch.cuda's graphs.
+"""Graphs in vLLM for CPUs: its own compiler, runner, dispatcher and wrapper, on a stand-in for torch.cuda's.
 
 vLLM for CPUs says that it has no graphs, and leaves out its capture. Here it says that it has them. Then vLLM
 cuts the model at attention, warms steps up, captures them, pads and dispatches as on a card.

@@ -43,8 +43,8 @@ PARALLEL: Jobs = {
     "gpt_oss, tensor parallel 2": ("gpt_oss", TENSOR),
     "llama, pipeline parallel 2": ("llama", PIPELINE),
 }
-# The same in graphs, which vllm_graphs.py gives to vLLM for CPUs: of 2 and 8 sequences of a token, and of 128 tokens
-# of any mix. vLLM's passes that fuse operators of quantised models have no code for CPUs.
+# The same in graphs, which vllm_graphs.py gives to vLLM for CPUs: of 2 and 8 sequences of a token, and of 128
+# tokens of any mix. vLLM's passes that fuse operators of quantised models have no code for CPUs.
 SIZES = (2, 8, 128)
 GRAPHS: dict[str, Any] = {
     "enforce_eager": False,
