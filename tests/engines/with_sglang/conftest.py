@@ -19,7 +19,7 @@ for _name in ("nms", "qnms"):
 
 @pytest.fixture(autouse=True)
 def _one_rank() -> Iterator[None]:
-    """What SGLang's server says of a program on one card."""
+    """Publish what SGLang's server says of a program on one card."""
     from sglang.srt.runtime_context import get_parallel
 
     with get_parallel().override(dcp_size=1, attn_cp_size=1):
