@@ -28,7 +28,7 @@ from vllm.v1.worker import gpu_model_runner
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 from vllm.v1.worker.cpu_worker import CPUWorker
 
-Wrapper = cuda_graph.CUDAGraphWrapper
+Wrapper: Any = cuda_graph.CUDAGraphWrapper
 
 
 class Graph:
@@ -58,7 +58,7 @@ def tensors(x: Any) -> list[torch.Tensor]:
     return [y for part in x for y in tensors(part)] if isinstance(x, list | tuple) else []
 
 
-def called(call: Callable[..., Any], self: Wrapper, *args: Any, **kwargs: Any) -> Any:
+def called(call: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a wrapper; a graph that it captures has this call, and its results."""
     before = set(self.concrete_cudagraph_entries)
     Graph.wrapped = self.runtime_mode.name, partial(self.runnable, *args, **kwargs)

@@ -9,6 +9,7 @@ says what each of vLLM's workers had, which are processes of their own if there 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import sys
@@ -70,9 +71,9 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     """Start an engine, do a job, and stop it; with graphs if the job has them."""
     if not job.get("graphs"):
         return served(job)
-    from vllm_graphs import graphs_on_the_cpu
+    graphs = importlib.import_module("vllm_graphs")  # beside this file, where Python looks
 
-    with graphs_on_the_cpu() as counts:
+    with graphs.graphs_on_the_cpu() as counts:
         return served(job) | {"graphs": dict(counts)}
 
 
