@@ -151,13 +151,13 @@ def test_the_way_of_a_step() -> None:
     assert not backend.attends_to_heads(long, prompts)
     assert not backend.attends_to_heads(layer, chunks)
     assert not backend.attends_to_heads(layer, batch(model, LENGTHS))
+    handlers = importlib.import_module("sglang.srt.models.deepseek_common.attention_backend_handler")
+    way = handlers.AttentionBackendRegistry.get_handler("pyfa_rocm")
+    assert [way(layer, x).name for x in (prompts, chunks)] == ["MHA", "MLA"]
     _, narrow = made(sg.latent_pool(16, torch.float8_e4m3fnuz))
     for scale, expected in ((None, True), (torch.tensor(0.5), False)):
         layer.attn_mqa = SimpleNamespace(k_scale=scale)  # SGLang stores rows undivided
         assert narrow.attends_to_heads(layer, prompts) == expected
-    handlers = importlib.import_module("sglang.srt.models.deepseek_common.attention_backend_handler")
-    way = handlers.AttentionBackendRegistry.get_handler("pyfa_rocm")
-    assert [way(layer, x).name for x in (prompts, chunks)] == ["MHA", "MLA"]
 
 
 @pytest.mark.parametrize("option", ["dcp_size", "attn_cp_size"])
