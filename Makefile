@@ -31,7 +31,8 @@ TEST_KERNELS = $(TEST_OWN)|$(TEST_DECODE)|$(TEST_CK)
 TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_wide|_aiter|bwd_fp32_|_bwd_(dot|sum|bias)_|_merge_|_kv_append_|_quantize_
 TEST_DECODE = decode_((fp16|bf16)_(d64|d128)(_vectors)?|bf16_d576v512(_m128)?|bf16_d64_m32|(fp16|bf16)_fp8(fn)?_d128|bf16_fp8(fn)?_(d64_vectors|d576v512(_m128)?))$$
 TEST_CK = (fwd_fp16_d64_group_mask_pad_alibi|fwd_bf16_d64_mask_pad_dropout|bwd_fp16_d64)$$
-# SKIP_PASSED=1: without the software device's own tests, and its clients', that passed before on the same device in any clone
+# SKIP_PASSED=1: without tests that passed before, in any clone: of the same tree, or if they use none of our kernels, on the
+# same device
 NOTED = --note-passed $(if $(SKIP_PASSED),--skip-passed)
 # How far `make test-full` finds each kernel from float64, for `make evidence`
 ERRORS = $(BUILD)/errors
@@ -107,7 +108,7 @@ test:
 	@$(PROGRESS) building cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 	$(CTEST) -E '$(LEFT_CTESTS)'
-	time $(PYTEST) --quick --note-passed $(if $(FULL_FOLLOWS),--full-follows)
+	time $(PYTEST) --quick $(NOTED) $(if $(FULL_FOLLOWS),--full-follows)
 
 check:
 	@native/tools/toolchain.sh --tests --lint
@@ -135,7 +136,7 @@ wheel: toolchain
 test-adapters:
 	@$(MAKE) --no-print-directory wheel KERNEL_SET=$(KERNEL_SET)
 	@native/tools/toolchain.sh --adapters
-	native/tools/test_adapters.sh build/dist/pyfa_rocm-*linux*.whl -n $(JOBS) --durations=10
+	native/tools/test_adapters.sh build/dist/pyfa_rocm-*linux*.whl -n $(JOBS) --durations=10 $(NOTED)
 
 # Programs of others on this build's software device, each in an environment of its own. CLIENTS: only these.
 test-clients: build
@@ -151,7 +152,7 @@ test-engines: build
 # It waits for the environment, which the two share.
 test-engine-vllm_first: $(filter test-engine-vllm,$(ENGINES:%=test-engine-%))
 $(ENGINES:%=test-engine-%): test-engine-%:
-	native/tools/test_engines.sh $* -- --durations=10
+	native/tools/test_engines.sh $* -- --durations=10 $(NOTED)
 
 windows: build
 	@native/tools/toolchain.sh --tests

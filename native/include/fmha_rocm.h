@@ -242,7 +242,7 @@ typedef struct fmha_fwd_params {
   const float* alibi_slopes;
   int64_t alibi_stride_batch; /* 0: one set of slopes for all batches */
 
-  /* Sequences of different lengths, packed ("varlen", CK's group mode). Both or neither; device memory, int32
+  /* Sequences of different lengths, packed ("varlen"). Both or neither; device memory, int32
    * (batch + 1), not decreasing, from 0. Sequence b has the rows cu_seqlens_q[b] up to cu_seqlens_q[b + 1] of
    * q and o. Then q and o are (total_q, nhead, hdim), k and v are (total_k, nhead, hdim), and lse is
    * (nhead_q, total_q); no stride_batch is read. seqlen_q and seqlen_k are upper bounds of the lengths

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from pyfa_rocm._call.by_name import pointer, require_class
+from pyfa_rocm._call.by_name import require_class, set_dtype, struct_of
 from pyfa_rocm._call.c_struct import to_c
-from pyfa_rocm._call.numbers import NOT_OF_C
-from pyfa_rocm._call.params import DTYPES, Bias, FwdParams, Strided
-from pyfa_rocm._runtime import library
-from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm._call.params import Bias, FwdParams, Strided
 
 __all__ = ["BwdParams", "bwd_to_c"]
 
@@ -59,29 +56,14 @@ class BwdParams:
     dbias: Bias | None = None
 
 
+_FIELDS = tuple(field.name for field in fields(BwdParams) if field.name not in ("fwd", "grad_dtype"))
+
+
 def bwd_to_c(p: BwdParams) -> tuple[Any, Any]:
     """Return parameters as a new ``fmha_bwd_params *``, and what must live as long as it is used."""
-    ffi, lib = library.load()
     require_class("params", p, BwdParams)
     fwd = to_c(p.fwd)
-    c = ffi.new("fmha_bwd_params *")
-    c.struct_size = ffi.sizeof("fmha_bwd_params")
-    if p.grad_dtype is not None:
-        if not isinstance(p.grad_dtype, str) or p.grad_dtype not in DTYPES:
-            raise InvalidArgumentError(
-                f"grad_dtype: got {p.grad_dtype!r}, expected None or one of {', '.join(DTYPES)}"
-            )
-        c.grad_dtype = getattr(lib, DTYPES[p.grad_dtype])
+    c = struct_of("fmha_bwd_params", p, _FIELDS)
+    set_dtype(c, "grad_dtype", p.grad_dtype)
     c.fwd = fwd
-    try:
-        for name in ("dout", "dq", "dk", "dv", "dbias") if p.dbias else ("dout", "dq", "dk", "dv"):
-            field, value = getattr(c, name), getattr(p, name)
-            field.data = pointer(ffi, value.data)
-            for stride in ("stride_batch", "stride_seqlen", "stride_head"):
-                setattr(field, stride, getattr(value, stride))
-        for name in ("accumulate", "deterministic", "kernel", "workspace_bytes", "flags"):
-            setattr(c, name, int(getattr(p, name)))
-        c.workspace = pointer(ffi, p.workspace)
-    except NOT_OF_C as error:
-        raise InvalidArgumentError(f"params: got {p!r}, expected values of the C struct ({error})") from error
     return c, fwd

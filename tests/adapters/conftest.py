@@ -17,14 +17,22 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
 import pytest
-from plugins import hypothesis_profile  # noqa: F401
+from plugins import (
+    hypothesis_profile,  # noqa: F401
+    passed,
+)
 
 import pyfa_rocm
 
 PACKAGE = Path(pyfa_rocm.__file__).resolve().parent
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    passed.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    passed.register(config)
     if os.environ.get("PYFA_ROCM_TEST_INSTALLED") != "1":
         return
     chosen = [name for name in ("PYFA_ROCM_LIBRARY", "PYFA_ROCM_EMULATOR") if name in os.environ]

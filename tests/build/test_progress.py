@@ -72,27 +72,32 @@ def test_what_forces_a_kernel() -> None:
 
 
 def test_what_passed_is_left_out(tmp_path: Path) -> None:
-    """The software device's own tests do not run twice, as long as neither they nor the device change."""
-    tests = ["tests/emulator/isa/test_mad.py", "tests/build/test_version.py"]
+    """The device's own tests do not run twice while they and it stay the same, others while the tree does."""
+    of_device, of_tree = "tests/emulator/isa/test_mad.py", "tests/python/test_tensor.py"
+    always = "tests/build/test_version.py"
     notes = tmp_path / "pyfa_rocm" / "passed"
 
-    def last_line(*options: str) -> str:
+    def last_line(tests: list[str], *options: str) -> str:
         command = [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", *tests, *options]
         environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stdout
         return done.stdout.splitlines()[-1]
 
-    first = last_line("--quick", "--note-passed", "--skip-passed")
-    assert "deselected" not in first
-    (file,) = notes.iterdir()
-    state, *names, end = file.read_text().splitlines()
-    assert (state, end) == (file.name, "end")
-    assert names
-    assert all(name.startswith("tests/emulator/") for name in names)
-    tests = tests[:1]
-    assert f"{len(names)} deselected" in last_line("--skip-passed", "--note-passed")
-    assert file.read_text().splitlines() == [state, *names, end]
+    both = ("--note-passed", "--skip-passed")
+    assert "deselected" not in last_line([of_device, of_tree, always], "--quick", *both)
+    noted = {}
+    for file in notes.iterdir():
+        state, *names, end = file.read_text().splitlines()
+        assert (state, end) == (file.name, "end")
+        noted[names[0].split()[-1].partition("::")[0]] = len(names)
+    assert set(noted) == {of_device, of_tree}
+    before = {file: file.read_text() for file in notes.iterdir()}
+    assert f" {sum(noted.values())} deselected" in last_line([of_device, of_tree, always], "--quick", *both)
+    assert {file: file.read_text() for file in notes.iterdir()} == before
+    # Without --quick a test may do more.
+    assert f" {noted[of_device]} deselected" in last_line([of_device, of_tree], *both)
+    assert last_line([of_device], *both).startswith(f"{noted[of_device]} deselected")  # which is no failure
 
 
 def test_a_state_is_all_that_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -115,28 +120,68 @@ def test_a_state_is_all_that_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         toolchain.emulator_path.cache_clear()
         passed.state.cache_clear()
         states.append(passed.state())
-        passed.note({"a test"})
-        assert passed.names() == {"a test"}
-        passed.note({"another"})
-        assert passed.names() == {"a test", "another"}
+        passed.note(passed.state(), {"a test"})
+        assert passed.names(passed.state()) == {"a test"}
+        passed.note(passed.state(), {"another"})
+        assert passed.names(passed.state()) == {"a test", "another"}
     assert len(set(states)) == len(states)
     assert len(list(passed.folder().iterdir())) == 4
     noted = passed.folder() / passed.state()
     whole = noted.read_text()
     for damaged in (whole[:-3], whole[1:], "", "\udcff"):
         noted.write_bytes(damaged.encode(errors="surrogateescape"))
-        assert passed.names() == set()
+        assert passed.names(passed.state()) == set()
     monkeypatch.undo()
     toolchain.emulator_path.cache_clear()
     passed.state.cache_clear()
+
+
+def test_what_decides_a_folder_of_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its files, modules that they import, and theirs; not those of tests that never count."""
+    monkeypatch.setattr(passed, "ROOT", tmp_path)
+    monkeypatch.setattr(passed, "TESTS", tmp_path / "tests")
+    texts = {
+        "emulator/isa/test_a.py": "from shared import a",
+        "emulator/test_of_kernels.py": "import pyfa_rocm\nimport cases",
+        "support/shared.py": "run('worker.py')",
+        "support/worker.py": "",
+        "support/cases.py": "",
+        "clients/with_b/test_b.py": "",
+        "clients/with_c/test_c.py": "",
+    }
+    files = {name: tmp_path / "tests" / name for name in texts}
+    for name, path in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(texts[name])
+
+    def states() -> list[str]:
+        for cached in (passed.state_of_tests, passed.may_count):
+            cached.cache_clear()
+        return [passed.state_of_tests(tmp_path / "tests" / room) for room in ("emulator", "clients/with_b")]
+
+    before = states()
+    changed = {}
+    for name, path in files.items():
+        path.write_text(texts[name] + "\n")
+        changed[name] = [a != b for a, b in zip(states(), before, strict=True)]
+        path.write_text(texts[name])
+    assert states() == before
+    of_the_device = {
+        "emulator/isa/test_a.py",
+        "emulator/test_of_kernels.py",
+        "support/shared.py",
+        "support/worker.py",
+    }
+    assert {name for name, (emulator, _) in changed.items() if emulator} == of_the_device
+    assert {name for name, (_, client) in changed.items() if client} == {"clients/with_b/test_b.py"}
 
 
 def test_notes_without_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing is noted where nothing can be written."""
     (tmp_path / "pyfa_rocm").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    passed.note({"a test"})
-    assert passed.names() == set()
+    passed.note(passed.state(), {"a test"})
+    assert passed.names(passed.state()) == set()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])

@@ -121,7 +121,7 @@ def results(browser: Chromium) -> list[str]:
     ("word", "page"),
     [
         ("softcap", "kernels/fwd_pingpong.html"),
-        ("hipErrorIllegalAddress", "software-device.html"),
+        ("hipErrorLaunchTimeOut", "software-device.html"),
         ("flash_attn_varlen_func", "api/pyfa_rocm.html"),
         ("fmha_decode_prepare", "c-abi.html"),
     ],

@@ -4,15 +4,12 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <memory>
 #include <new>
 
 #include "image/bundle_table.h"
-#include "image/md5.h"
 
 namespace fmha::emu {
 namespace {
@@ -32,8 +29,7 @@ struct Layout {
   size_t size_bytes;  // of the sizes: 4 or 8
   bool has_file_bytes;
   size_t plain_at() const { return kCommonBytes + (has_file_bytes ? size_bytes : 0); }
-  size_t hash_at() const { return plain_at() + size_bytes; }
-  size_t header_bytes() const { return hash_at() + sizeof(uint64_t); }
+  size_t header_bytes() const { return plain_at() + size_bytes + sizeof(uint64_t); }  // the hash comes last
 };
 constexpr Layout kLayouts[] = {{4, false}, {4, true}, {8, true}};
 
@@ -49,14 +45,8 @@ const Layout* layout_of(const uint8_t* image) {
   return version >= 1 && version <= std::size(kLayouts) ? &kLayouts[version - 1] : nullptr;
 }
 
-std::string hex(uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016" PRIx64, value);
-  return text;
-}
-
 struct Header {
-  uint64_t plain_bytes, hash;
+  uint64_t plain_bytes;
   std::span<const uint8_t> data;
 };
 
@@ -83,12 +73,11 @@ std::string read_header(std::span<const uint8_t> bundle, Header* out) {
     }
   }
   out->plain_bytes = number_at(p, layout->plain_at(), layout->size_bytes);
-  out->hash = number_at(p, layout->hash_at(), sizeof(uint64_t));
   out->data = bundle.first(bytes).subspan(header);
   return {};
 }
 
-// The plain bytes as they come: hashed, counted, and offered to the picker.
+// The plain bytes as they come: counted, and offered to the picker.
 class Sink {
  public:
   Sink(const Header& header, const Wanted& wanted) : header_(header), picker_(wanted, header.plain_bytes) {}
@@ -96,14 +85,10 @@ class Sink {
   std::string take(std::span<const uint8_t> bytes) {
     if (bytes.size() > header_.plain_bytes - count_) return "its data give more than " + expected();
     count_ += bytes.size();
-    md5_.add(bytes);
     return bytes.empty() || picker_.take(bytes) ? std::string() : picker_.error();
   }
   std::string finish(BundlePick* out) {
     if (count_ != header_.plain_bytes) return "its data give " + std::to_string(count_) + " of " + expected();
-    if (const uint64_t hash = md5_.low_half(); hash != header_.hash) {
-      return "the hash of its plain bytes is " + hex(hash) + ", by its header " + hex(header_.hash);
-    }
     if (!picker_.has_table()) return "its table is cut off";
     out->ids = picker_.ids();
     out->unpacked = picker_.release_entry();
@@ -118,7 +103,6 @@ class Sink {
 
   const Header& header_;
   EntryPicker picker_;
-  Md5 md5_;
   uint64_t count_ = 0;
 };
 

@@ -10,7 +10,8 @@
 //                            24 data                  32 data
 //
 // Method 1 is zstd, 0 zlib, which clang takes if it was built without zstd; this device has zstd only. The
-// hash is the first half of the MD5 of the plain bytes. All numbers are little-endian.
+// hash is half of the MD5 of the plain bytes, which LLVM's own tool reads only to print it, and nothing here
+// reads. All numbers are little-endian.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ constexpr char kCompressedMagic[] = "CCOB";
 // Like bundle_bytes, for data that starts with the magic.
 size_t compressed_bundle_bytes(const uint8_t* image);
 
-// Like pick_from_bundle. All of the bundle is unpacked, since the hash covers all of it; `unpacked` gets the
+// Like pick_from_bundle. All of the bundle is unpacked, so that a wrong size is seen; `unpacked` gets the
 // entry.
 bool pick_from_compressed(std::span<const uint8_t> bundle, const Wanted& wanted, BundlePick* out,
                           std::string* error);

@@ -44,6 +44,10 @@ def tables(result: Row) -> str:
     way = max(len(row["implementation"]) for row in rows)
     head = f"{'seqlen':>7}{'batch':>6}{'heads':>6}  {'':{way}}{'million cycles':>18}{'TFLOPS':>13}  busy"
     lines = [f"Modelled: {result['card']}; {rows[0]['dtype']}"]
-    for key, members in groups(rows).items():
+    modelled = {row["implementation"] for row in rows if not row["reason"]}
+    for key, members in groups([row for row in rows if row["implementation"] in modelled]).items():
         lines += ["", title(key), head, *(_line(row, way) for row in members)]
-    return "\n".join([*lines, "", textwrap.fill(MEANING, WIDTH)])
+    # A way that does none of the problems has no rows, but its reasons, each once.
+    missing = [row for row in rows if row["implementation"] not in modelled]
+    reasons = dict.fromkeys(f"No model of {row['implementation']}: {row['reason']}" for row in missing)
+    return "\n".join([*lines, "", textwrap.fill(MEANING, WIDTH), *reasons])

@@ -59,7 +59,7 @@ def load(image: bytes, path: Path | None = None) -> tuple[int, str]:
         hip.call("hipModuleUnload", handle)
         return 0, ""
     lib.fmha_emu_last_error.restype = c.c_char_p
-    text = lib.fmha_emu_last_error().decode()
+    text = lib.fmha_emu_last_error().decode(errors="replace")
     lib.hipGetLastError()
     return status, text
 
@@ -165,10 +165,8 @@ def test_plain_size(version: int, base: str, number: int, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_hash(version: int) -> None:
-    """The hash is clang's, the first half of an MD5; one bit off is seen."""
-    right = struct.unpack_from(bundles.HEADERS[version], Compressed(plain(), version).encode())[-1]
-    expected = rf"the hash of its plain bytes is {right:016x}, by its header {right ^ 1:016x}"
-    refused(Compressed(plain(), version, hash=right ^ 1).encode(), expected)
+    """The hash is not read, as LLVM's tool does not."""
+    runs(Compressed(plain(), version, hash=1).encode())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -181,8 +179,8 @@ def test_cut_off_anywhere(version: int, tmp_path: Path) -> None:
 
 
 def test_any_byte_damaged(tmp_path: Path) -> None:
-    """A byte of the data that changes is seen, by the hash at the latest, or changes nothing."""
-    image = Compressed(plain(), data=bundles.zstd(plain(), "--no-check")).encode()
+    """A byte of the data that changes is seen by zstd's checksum, or changes nothing."""
+    image = Compressed(plain()).encode()
     harmless = 0
     for at in range(32, len(image)):
         damaged = image[:at] + bytes([image[at] ^ 0x10]) + image[at + 1 :]
@@ -193,6 +191,14 @@ def test_any_byte_damaged(tmp_path: Path) -> None:
             runs(damaged)
             harmless += 1
     assert harmless <= len(image) // 50  # zstd has a few bits that mean nothing
+
+
+def test_any_byte_damaged_without_a_checksum(tmp_path: Path) -> None:
+    """Such a bundle is refused with a message, or loads: nothing else happens."""
+    image = Compressed(plain(), data=bundles.zstd(plain(), "--no-check")).encode()
+    for at in range(32, len(image)):
+        status, text = load(image[:at] + bytes([image[at] ^ 0x10]) + image[at + 1 :], tmp_path / "image")
+        assert not status or (status in (INVALID_IMAGE, NO_BINARY) and text), (status, text)
 
 
 def damaged_table(at: int, form: str, value: int) -> bytes:
@@ -216,7 +222,7 @@ _TABLES = {
 @pytest.mark.parametrize("case", _TABLES)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_table(case: str, version: int) -> None:
-    """A table that lies, behind a header and a hash that are right."""
+    """A table that lies, behind a header that is right."""
     at, form, value, expected = _TABLES[case]
     refused(Compressed(damaged_table(at, form, value), version).encode(), expected)
 

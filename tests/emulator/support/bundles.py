@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import struct
 import subprocess
 import tempfile
@@ -81,11 +80,6 @@ def zstd(data: bytes, *options: str) -> bytes:
         return subprocess.run(["zstd", "-qc", *options, str(path)], capture_output=True, check=True).stdout
 
 
-def half_md5(data: bytes) -> int:
-    """The hash of a header."""
-    return int.from_bytes(hashlib.md5(data).digest()[:8], "little")
-
-
 @dataclass
 class Compressed:
     """A compressed bundle; a field that is None is what it should be."""
@@ -95,7 +89,7 @@ class Compressed:
     method: int = ZSTD
     file_bytes: int | None = None
     plain_bytes: int | None = None
-    hash: int | None = None
+    hash: int = 0  # which nothing reads
     data: bytes | None = None
     options: Sequence[str] = ()
 
@@ -105,8 +99,5 @@ class Compressed:
         data = zstd(self.plain, *self.options) if self.data is None else self.data
         file_bytes = layout.size + len(data) if self.file_bytes is None else self.file_bytes
         plain_bytes = len(self.plain) if self.plain_bytes is None else self.plain_bytes
-        digest = (
-            int.from_bytes(hashlib.md5(self.plain).digest()[:8], "little") if self.hash is None else self.hash
-        )
         sizes = (plain_bytes,) if self.version == 1 else (file_bytes, plain_bytes)
-        return layout.pack(b"CCOB", self.version, self.method, *sizes, digest) + data
+        return layout.pack(b"CCOB", self.version, self.method, *sizes, self.hash) + data

@@ -28,11 +28,6 @@ def pick(rng: np.random.Generator, *values: Any) -> Any:
     return values[int(rng.integers(len(values)))]
 
 
-def split_heads(x: Array, heads: int) -> Array:
-    """(B, S, N H) as (B, S, N, H)."""
-    return x.reshape(*x.shape[:2], heads, -1)
-
-
 def heads_first(x: Array) -> Array:
     """(B, S, N, H) as (B, N, S, H), or back."""
     return np.ascontiguousarray(x.transpose(0, 2, 1, 3))

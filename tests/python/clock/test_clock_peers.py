@@ -15,6 +15,7 @@ from benchmarks.published import against
 from benchmarks.published.points import Point
 from pyfa_rocm import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.cli.bench import command as bench
+from pyfa_rocm.cli.bench import model_text
 from pyfa_rocm.clock.code import Launch
 from pyfa_rocm.clock.estimate import estimate
 from pyfa_rocm.clock.peers import peers
@@ -148,3 +149,22 @@ def test_moonmath_refuses(tmp_path: Path) -> None:
     nameless = file.rename(tmp_path / "attention.co")
     with pytest.raises(InvalidArgumentError, match="one of rtz, rtna, rtne in its name"):
         moonmath.peers(str(nameless))
+
+
+def test_why_a_way_is_missing_is_said_once() -> None:
+    """A way that does none of the problems has no rows; another one says in its row what it does not do."""
+    span = {"low": 1e6, "high": 2e6}
+    done = {"cycles": span, "tflops": span, "binds": {"matrix": 0.5}, "reason": ""}
+
+    def row(name: str, seqlen: int, **found: object) -> dict[str, object]:
+        return SMALL.as_json() | {"seqlen": seqlen, "direction": "forward", "implementation": name, **found}
+
+    rows = [row(name, seqlen, **done) for seqlen in (512, 1024) for name in ("pyfa_rocm",)]
+    rows += [row("ck", 512, **done), row("ck", 1024, reason="too long")]
+    rows += [row("other", seqlen, reason="other: got head dim 128, expected 64") for seqlen in (512, 1024)]
+    lines = model_text.tables({"card": "mi300x", "rows": rows}).splitlines()
+    assert [line.split()[3:5] for line in lines if line.endswith("too long")] == [["ck", "too"]]
+    assert [line for line in lines if "other" in line] == [
+        "No model of other: other: got head dim 128, expected 64"
+    ]
+    assert lines[-1].startswith("No model of other")

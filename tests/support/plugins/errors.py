@@ -54,6 +54,14 @@ def _of(row: dict[str, Any]) -> dict[str, Any]:
     return _kept.setdefault((row["arch"], row["name"]), {**facts, "tests": 0, "failed": 0, "results": {}})
 
 
+def row_of(item: pytest.Item) -> dict[str, Any] | None:
+    """Return the catalogue's row of the kernel that a test forces, if its errors are kept."""
+    callspec = getattr(item, "callspec", None)
+    row = callspec.params.get("row") if callspec else None
+    forces = item.get_closest_marker("every_kernel") or "prebuilt" in item.path.name
+    return row if forces and isinstance(row, dict) else None
+
+
 class Keeping:
     """The plugin."""
 
@@ -63,10 +71,7 @@ class Keeping:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Learn which kernel the test forces."""
         global _row
-        callspec = getattr(item, "callspec", None)
-        row = callspec.params.get("row") if callspec else None
-        forces = item.get_closest_marker("every_kernel") or "prebuilt" in item.path.name
-        _row = row if forces and isinstance(row, dict) else None
+        _row = row_of(item)
 
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
         """Count the test."""

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Tests of the software device that need not run twice, in this clone or another.
+"""Tests that need not run twice, in this clone or another.
 
-`pytest --note-passed` notes which of them ran whole and passed; `pytest --skip-passed` leaves those out. Only
-tests that use no kernel of this project count. The notes lie in the user's cache folder, in a file for each
-state: a hash of all that decides these tests. Without a folder to write to nothing is noted, and all run.
+`pytest --note-passed` notes which of them passed; `pytest --skip-passed` leaves those out. The notes lie in
+the user's cache folder, in a file for each state: a hash of all that decides a test. There are two kinds.
+Tests that use no kernel of this project depend on the software device, and on a folder of tests, whose hash
+begins their line. All others depend on the whole tree: nothing of it may have changed since they passed.
+Without a folder to write to nothing is noted, and all run.
 """
 
 from __future__ import annotations
@@ -12,34 +14,42 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Generator, Iterator
+import subprocess
+import sys
+from collections.abc import Generator, Iterable, Iterator
 from functools import cache
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emulator.support.syntax import kept
 from emulator.support.toolchain import emulator_path
-from plugins import quick
+from plugins import errors, quick
 
 TESTS = quick.TESTS
 ROOT = TESTS.parent
-_WHOLE = "ran whole"  # a property of a report
+_PASSED = "may be noted"  # a property of a report; its value is a state and the test's line in its file
+# What these tests look at is made anew by each build, or is no part of the tree.
+_ALWAYS = ("build", "evidence", "site", "windows")
 # Tests of files with these words depend on kernels, pages, or more of the package than the state has.
 _MORE = {
     "emulator": re.compile(
         r"pyfa_rocm|support\.kernels|file_of_tests|build/release|ROOT / \"(docs|native|build)"
     ),
-    "clients": re.compile(r"import pyfa_rocm|pyfa_rocm\.(jax|clock|oracle)|client_pages"),
+    "clients": re.compile(r"import pyfa_rocm|from adapters|pyfa_rocm\.(jax|clock|oracle)|client_pages"),
 }
-# These decide tests beside the device's code: its programs, the tests themselves, their packages, compilers,
-# and the part of our package that puts a program on the device.
+# These decide every test beside the device's code: its programs, the tests' packages, compilers, and the part
+# of our package that puts a program on the device.
 _DECIDES = (
     *("native/emulator", "native/tools/fetch", "native/tools/toolchain.sh", "native/archs.toml"),
     *("native/tools/environments.sh", "native/tools/test_clients.sh"),
-    *("tests/conftest.py", "tests/support", "tests/emulator", "tests/clients"),
+    *("tests/conftest.py", "tests/support/plugins", "tests/emulator/support"),
     *("pyfa_rocm/_runtime", "pyfa_rocm/array.py", "pyfa_rocm/device.py", "pyfa_rocm/emulator.py"),
     "pyfa_rocm/cli/device.py",
 )
+# A module that is imported, or a program that is run
+_IMPORT = re.compile(r"^\s*(?:from|import) +(\w+)|\b(\w+)\.py\b", re.M)
 _MOST_STATES = 16
 
 
@@ -48,24 +58,89 @@ def folder() -> Path:
     return kept.in_user_cache("passed")
 
 
+def _below(path: Path) -> list[Path]:
+    """A file, or the files of a folder."""
+    found = [path] if path.is_file() else sorted(path.rglob("*"))
+    return [f for f in found if f.is_file() and "__pycache__" not in f.parts]
+
+
 def _files() -> Iterator[Path]:
     for name in _DECIDES:
-        path = ROOT / name
-        found = [path] if path.is_file() else sorted(path.rglob("*"))
+        found = _below(ROOT / name)
         assert found, f"{name} is not there"
-        yield from (f for f in found if f.is_file() and "__pycache__" not in f.parts)
+        yield from found
+
+
+def _add(found: Any, files: Iterable[Path]) -> None:
+    for path in files:
+        found.update(str(path.relative_to(ROOT)).encode() + hashlib.sha256(path.read_bytes()).digest())
+
+
+def _of_device() -> Any:
+    """The device, FMHA_ variables, and what this machine's CPU can do."""
+    found = hashlib.sha256(emulator_path().read_bytes())
+    found.update(repr(sorted(pair for pair in os.environ.items() if pair[0].startswith("FMHA_"))).encode())
+    cpu = re.search(r"^flags.*$", Path("/proc/cpuinfo").read_text(), re.M)
+    found.update(cpu[0].encode() if cpu else b"")
+    return found
 
 
 @cache
 def state() -> str:
-    """A hash of what decides the tests: files, FMHA_ variables, and what this machine's CPU can do."""
-    found = hashlib.sha256(emulator_path().read_bytes())
-    for path in _files():
-        found.update(str(path.relative_to(ROOT)).encode() + hashlib.sha256(path.read_bytes()).digest())
-    found.update(repr(sorted(pair for pair in os.environ.items() if pair[0].startswith("FMHA_"))).encode())
-    cpu = re.search(r"^flags.*$", Path("/proc/cpuinfo").read_text(), re.M)
-    found.update(cpu[0].encode() if cpu else b"")
-    return found.hexdigest()
+    """A hash of what decides every test of the device; empty if it is not built."""
+    try:
+        found = _of_device()
+    except FileNotFoundError:
+        return ""
+    _add(found, _files())
+    return str(found.hexdigest())
+
+
+@cache
+def state_of_tree(options: str) -> str:
+    """A hash of what decides any test: each file of the tree, what was built, and Python's packages.
+
+    It is empty if there is no build, or git does not say which files are the tree's.
+    """
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    library = ROOT / "build" / "release" / "libfmha_rocm.so"
+    if listed.returncode or not files or not library.is_file() or not state():
+        return ""
+    found = _of_device()
+    _add(found, sorted(path for path in [*files, library] if path.is_file()))
+    packages = sorted({f"{one.name} {one.version}" for one in metadata.distributions()})
+    paths = os.environ.get("PYTHONPATH", "").replace(str(ROOT), "")
+    ours = sorted(
+        f"{name}={value}".replace(str(ROOT), "")
+        for name, value in os.environ.items()
+        if name.startswith("PYFA_ROCM_TEST_")
+    )
+    found.update(repr([options, sys.version, packages, paths, ours]).encode())
+    return str(found.hexdigest())
+
+
+@cache
+def state_of_tests(room: Path) -> str:
+    """A hash of what decides a folder's tests beside `state`: its files, and what they import."""
+    files = {*_below(room), *room.parent.glob("*.py"), *room.parent.glob("*.c")}
+    left = [f for f in files if f.suffix == ".py" and (not f.name.startswith("test_") or may_count(f))]
+    while left:
+        names = {"".join(found) for found in _IMPORT.findall(left.pop().read_text())}
+        more = {f for name in names for f in _shared(name)} - files
+        files |= more
+        left += more
+    found = hashlib.sha256()
+    _add(found, sorted(files))
+    return found.hexdigest()[:16]
+
+
+@cache
+def _shared(name: str) -> list[Path]:
+    """The files of a module or folder of tests/support, if it is one."""
+    paths = [TESTS / "support" / f"{name}.py", TESTS / "support" / name]
+    return [f for path in paths if path.exists() for f in _below(path) if f.suffix == ".py"]
 
 
 @cache
@@ -75,35 +150,63 @@ def may_count(path: Path) -> bool:
     return bool(rooms) and not _MORE[rooms[0]].search(path.read_text())
 
 
-def names() -> set[str]:
-    """The tests that have passed in this state."""
+def names(of: str) -> set[str]:
+    """The lines of what has passed in a state."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        lines = (folder() / state()).read_text().splitlines()
-        if lines[:1] == [state()] and lines[-1:] == ["end"]:
+        lines = (folder() / of).read_text().splitlines()
+        if lines[:1] == [of] and lines[-1:] == ["end"]:
             return set(lines[1:-1])
     return set()
 
 
-def note(more: set[str]) -> None:
-    """Add tests to this state's, and forget the oldest states."""
+def note(of: str, more: set[str]) -> None:
+    """Add lines to a state's, and forget the oldest states."""
     with contextlib.suppress(OSError):
-        kept.write(folder() / state(), "\n".join([state(), *sorted(names() | more), "end", ""]).encode())
+        kept.write(folder() / of, "\n".join([of, *sorted(names(of) | more), "end", ""]).encode())
         for old in sorted(folder().iterdir(), key=lambda path: -path.stat().st_mtime)[_MOST_STATES:]:
             old.unlink()
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declare the two options."""
-    parser.addoption("--note-passed", action="store_true", help="note which tests of the device passed")
-    parser.addoption("--skip-passed", action="store_true", help="leave out what was noted")
+    """Declare the two options, once: a run may have two groups of tests."""
+    with contextlib.suppress(ValueError):
+        parser.addoption("--note-passed", action="store_true", help="note which tests passed")
+        parser.addoption("--skip-passed", action="store_true", help="leave out what was noted")
 
 
 def register(config: pytest.Config) -> None:
-    """Register what the options ask for."""
+    """Register what the options ask for; a card's state is not known."""
+    if config.getoption("--device", "emulator") != "emulator" or config.pluginmanager.hasplugin(__name__):
+        return
     if config.getoption("--note-passed"):
-        config.pluginmanager.register(Noting(is_worker=hasattr(config, "workerinput")))
+        config.pluginmanager.register(Noting(config, is_worker=hasattr(config, "workerinput")), __name__)
     if config.getoption("--skip-passed"):
         config.pluginmanager.register(Skipping())
+
+
+def _of_device_alone(item: pytest.Item) -> tuple[str, str]:
+    """A test's state and its line there, if it may count with the device's."""
+    if not may_count(item.path):
+        return "", ""
+    room = TESTS / item.path.relative_to(TESTS).parts[0]
+    below = item.path.relative_to(room).parts
+    # Tests of the device run one another's files, those of one client do not.
+    is_of_a_client = room.name == "clients" and len(below) > 1
+    return state(), f"{state_of_tests(room / below[0] if is_of_a_client else room)} {item.nodeid}"
+
+
+def _of_tree(item: pytest.Item) -> tuple[str, str]:
+    """The same with the whole tree's. Tests that write down errors for the page of evidence always run."""
+    parts = item.path.relative_to(TESTS).parts if item.path.is_relative_to(TESTS) else _ALWAYS
+    if parts[0] in _ALWAYS or (os.environ.get(errors.VARIABLE) and errors.row_of(item)):
+        return "", ""
+    return _states(item.config)[1], str(item.nodeid)
+
+
+def _states(config: pytest.Config) -> list[str]:
+    """The states of a run: the device's, and the tree's with these options."""
+    options = [config.getoption(name, False) for name in ("--quick", "--full-follows")]
+    return [state(), state_of_tree(repr(options))]
 
 
 class Skipping:
@@ -112,25 +215,31 @@ class Skipping:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave out what was noted."""
-        passed = names()
-        left = [item for item in items if item.nodeid in passed and may_count(item.path)]
-        config.hook.pytest_deselected(items=left)
-        out = set(left)
-        items[:] = [item for item in items if item not in out]
+        passed = cache(names)
+        left = {
+            item
+            for item in items
+            for of, line in (_of_device_alone(item), _of_tree(item))
+            if of and line in passed(of)
+        }
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
+        items[:] = [item for item in items if item not in left]
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Nothing left to run is no failure."""
-        if names() and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        nothing = session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
+        if nothing and any(names(of) for of in _states(session.config)):
             session.exitstatus = pytest.ExitCode.OK
 
 
 class Noting:
     """The plugin that notes; with workers, they judge, and the process that reports writes."""
 
-    def __init__(self, is_worker: bool) -> None:
+    def __init__(self, config: pytest.Config, is_worker: bool) -> None:
         self.is_worker = is_worker
-        self.passed: set[str] = set()
+        self.passed: dict[str, set[str]] = {}
+        _states(config)  # as they are now: tests change variables, and people files
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
@@ -139,17 +248,24 @@ class Noting:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
-        """Say of a test that has run whether it ran whole."""
+        """Say of a test that has run where it may be noted."""
         yield
-        if may_count(item.path) and not quick.shortened and not quick.takes_fewer_examples(item):
-            item.user_properties.append((_WHOLE, True))
+        whole = not quick.shortened and not quick.takes_fewer_examples(item)
+        of, line = _of_device_alone(item) if whole and may_count(item.path) else _of_tree(item)
+        if of:
+            item.user_properties.append((_PASSED, f"{of} {line}"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note it."""
-        if report.when == "call" and report.passed and (_WHOLE, True) in map(tuple, report.user_properties):
-            self.passed.add(report.nodeid)
+        if report.when != "call" or not report.passed:
+            return
+        for name, value in report.user_properties:
+            if name == _PASSED:
+                of, _, line = str(value).partition(" ")
+                self.passed.setdefault(of, set()).add(line)
 
     def pytest_sessionfinish(self) -> None:
-        """Write the file."""
+        """Write the files."""
         if not self.is_worker:
-            note(self.passed)
+            for of, lines in self.passed.items():
+                note(of, lines)

@@ -393,7 +393,6 @@ int wait_for_device(int device_index, const char* function) {
   return wait_for(ops, function);
 }
 
-bool on_stream_thread() { return is_stream_thread; }
 uint64_t asked_at() { return asked_at_of_op; }
 void note_cancelled() { was_cancelled = true; }
 

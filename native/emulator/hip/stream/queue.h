@@ -107,8 +107,6 @@ int outcome_of(Stream& stream, const char* function);
 // Nobody need be told any more of what was dropped on the device.
 void forget_dropped(int device);
 
-// True on a stream's thread.
-bool on_stream_thread();
 // On a stream's thread: the count of cancellations when the operation was queued; and that the launch which
 // it made was cancelled.
 uint64_t asked_at();
