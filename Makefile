@@ -56,7 +56,7 @@ PROGRESS = $(PYTHON) native/tools/progress.py
 PYTEST = $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --dist worksteal
 CTEST = $(PROGRESS) "native tests" ctest --test-dir $(BUILD) --no-tests=error --output-on-failure --parallel $(JOBS)
 
-.PHONY: help toolchain build demo check test test-full test-all wheel test-adapters test-clients test-engines windows evidence site lint \
+.PHONY: help toolchain build demo check test test-full test-all wheel test-adapters test-clients test-engines windows conda evidence site lint \
 	sanitize $(SANITIZERS:%=sanitize-%) clean
 
 help:
@@ -70,6 +70,7 @@ help:
 	@echo "make test-clients    run JAX, CuPy, Triton and others, as built for ROCm, on the software device"
 	@echo "make test-engines    run vLLM, SGLang, ONNX Runtime and context parallel, on the software device"
 	@echo "make windows    library and wheel for Windows, with this build's kernels, run under Wine"
+	@echo "make conda      conda package with some of this build's kernels, against stand-ins for conda-forge's packages"
 	@echo "make evidence   build/evidence/index.html: what was shown, in one page, looked at by a browser"
 	@echo "make site       build/site/html/index.html: the documentation, looked at by a browser"
 	@echo "make lint       check style, types and C++ (SINCE=REV: clang-tidy of what differs from it)"
@@ -157,6 +158,10 @@ $(ENGINES:%=test-engine-%): test-engine-%:
 windows: build
 	@native/tools/toolchain.sh --tests
 	native/tools/test_windows.sh
+
+conda: build
+	@native/tools/toolchain.sh --tests
+	native/tools/test_conda.sh
 
 # Tests what `make test-full` has not tested of this build. MEASURED: what `pyfa-rocm first-day` wrote on a card.
 evidence: WITH_TESTS = -DBUILD_TESTING=ON

@@ -51,9 +51,12 @@ get_filename_component(_clang_bin "${_clang_real}" DIRECTORY)
 find_program(FMHA_OBJDUMP NAMES llvm-objdump HINTS "${_clang_bin}" ${_rocm}/llvm/bin NO_DEFAULT_PATH)
 _fmha_need(FMHA_OBJDUMP "llvm-objdump beside ${FMHA_DEVICE_COMPILER}")
 
-find_path(FMHA_HIP_PATH include/hip/hip_runtime.h HINTS ${_rocm} "${FMHA_TOOLCHAIN_DIR}/hip" NO_DEFAULT_PATH)
+# Parts of this toolchain are for the kernels, and none of the system for which the host side is compiled: a toolchain that
+# confines CMake to that system's folders, as conda's does, does not count for them.
+find_path(FMHA_HIP_PATH include/hip/hip_runtime.h HINTS ${_rocm} "${FMHA_TOOLCHAIN_DIR}/hip" NO_DEFAULT_PATH
+          NO_CMAKE_FIND_ROOT_PATH)
 if(NOT FMHA_HIP_PATH)
-  find_path(FMHA_HIP_PATH include/hip/hip_runtime.h PATHS /usr)
+  find_path(FMHA_HIP_PATH include/hip/hip_runtime.h PATHS /usr NO_CMAKE_FIND_ROOT_PATH)
 endif()
 _fmha_need(FMHA_HIP_PATH "HIP headers")
 file(STRINGS "${FMHA_HIP_PATH}/include/hip/hip_version.h" _hip REGEX "define HIP_VERSION_(MAJOR|MINOR) ")
@@ -63,13 +66,14 @@ if(_hip VERSION_LESS 5.7)
                       "`make toolchain` fetches them.")
 endif()
 find_path(FMHA_BITCODE ocml.bc HINTS "${_rocm}/amdgcn/bitcode" "${FMHA_TOOLCHAIN_DIR}/bitcode"
-          /usr/lib/llvm-17/lib/clang/17/amdgcn/bitcode NO_DEFAULT_PATH)
+          /usr/lib/llvm-17/lib/clang/17/amdgcn/bitcode NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH)
 _fmha_need(FMHA_BITCODE "AMD device bitcode (ocml.bc)")
 
 if(CK_ROOT)
-  find_path(CK_INCLUDE ck_tile/ops/fmha.hpp HINTS "${CK_ROOT}/include" NO_DEFAULT_PATH)
+  find_path(CK_INCLUDE ck_tile/ops/fmha.hpp HINTS "${CK_ROOT}/include" NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH)
 else()
-  find_path(CK_INCLUDE ck_tile/ops/fmha.hpp HINTS ${_rocm}/include "${FMHA_TOOLCHAIN_DIR}/ck/include" NO_DEFAULT_PATH)
+  find_path(CK_INCLUDE ck_tile/ops/fmha.hpp HINTS ${_rocm}/include "${FMHA_TOOLCHAIN_DIR}/ck/include" NO_DEFAULT_PATH
+            NO_CMAKE_FIND_ROOT_PATH)
 endif()
 _fmha_need(CK_INCLUDE "Composable Kernel (ck_tile/ops/fmha.hpp; CK_ROOT=\"${CK_ROOT}\")")
 

@@ -23,7 +23,7 @@ BUDGET_SECONDS = 45  # of the tests
 MOST_KERNELS = 8  # whose tests are run
 LLVM = 19
 # Folders of tests that have a command of their own
-APART = ("adapters", "clients", "engines", "evidence", "site")
+APART = ("adapters", "clients", "conda", "engines", "evidence", "site")
 # Tests of what lies in a room, by the first pattern that matches: paths for pytest, an expression for ctest.
 ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("native/emulator/isa/*", ("tests/emulator/isa", "tests/emulator/code/test_coverage.py"), "wave32"),

@@ -25,6 +25,7 @@ if _refused := _versions.refusal():
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
+from sglang.srt.runtime_context import get_parallel
 
 from pyfa_rocm.sglang._step import Pages, Step, described
 from pyfa_rocm.torch import flash_attn_kv_append, flash_attn_varlen_func, flash_attn_with_kvcache
@@ -47,6 +48,7 @@ class Backend(AttentionBackend):
 
     def __init__(self, model_runner: Any) -> None:
         super().__init__()
+        _require_whole_sequences()
         self.token_to_kv_pool = model_runner.token_to_kv_pool
         self._require_pool()
         self.req_to_token_pool = model_runner.req_to_token_pool
@@ -260,6 +262,17 @@ class Backend(AttentionBackend):
             f"layer {layer.layer_id}, of {layer.tp_q_head_num} heads of {layer.qk_head_dim} and "
             f"{layer.tp_k_head_num} of keys: {reason}; --attention-backend triton works"
         )
+
+
+def _require_whole_sequences() -> None:
+    """Raise if ranks share the tokens of a sequence, in the pool or in prompts."""
+    parallel = get_parallel()
+    for option, ranks in (("--dcp-size", parallel.dcp_size), ("--attn-cp-size", parallel.attn_cp_size)):
+        if ranks > 1:
+            raise refused(
+                f"got {option} {ranks}, expected 1: sequences that ranks share are not written; leave it "
+                "out, or for --dcp-size choose --attention-backend triton"
+            )
 
 
 def refused(reason: str) -> UnsupportedError:

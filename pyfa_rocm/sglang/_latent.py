@@ -66,7 +66,12 @@ class LatentBackend(Backend):
             )
 
     def attends_to_heads(self, attn: Any, forward_batch: Any) -> bool:
-        """Return whether SGLang is to make keys of heads for a step of a layer of DeepSeek's."""
+        """Return whether SGLang is to make keys of heads for a step of a layer of DeepSeek's.
+
+        It then stores the rows itself, which it does not divide by the layer's scale.
+        """
+        if self.token_to_kv_pool.dtype.itemsize == 1 and attn.attn_mqa.k_scale is not None:
+            return False
         begins = forward_batch.forward_mode.is_extend_without_speculative() and not any(
             forward_batch.extend_prefix_lens_cpu
         )

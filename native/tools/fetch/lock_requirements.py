@@ -7,6 +7,7 @@
 - ``sbom-requirements.txt``: what lists the parts of a wheel for a release;
 - ``evidence-requirements.txt``: what build/evidence-venv has, which draws the page of evidence;
 - ``site-requirements.txt``: what build/site-venv has, which makes a site of the documentation;
+- ``conda-requirements.txt``: what builds the conda package;
 - ``tests/adapters/requirements.txt``: what build/adapters-venv has beside the wheel and torch, and
   ``requirements-cuda.txt``: torch as the package index has it, and what only that needs;
 - ``tests/clients/with_NAME/requirements.txt``: what build/clients-NAME-venv has, pyproject's dependencies,
@@ -51,6 +52,7 @@ TORCH = "(?:cuda-.*|nvidia-.*|torch|triton)"  # it and what only its build for C
 OF_ENGINES = "(?:cuda-.*|nvidia-.*|torch.*|triton)"
 ENGINE_PYTHONS = ("3.11",)  # of CI, which has torch for it
 EVIDENCE = ("jinja2>=3", "markdown-it-py>=3", "matplotlib>=3.7")
+CONDA = ("py-rattler-build>=0.73",)
 SITE = ("furo>=2024", "myst-parser>=4", "sphinx>=8")
 NO_BINARY = "--no-binary "
 HEAD = """# SPDX-License-Identifier: MIT OR Apache-2.0
@@ -103,6 +105,7 @@ def wanted() -> dict[Path, File]:
         FETCH / "sbom-requirements.txt": File("lock_requirements.py", ["cyclonedx-bom"], PYTHONS[1:]),
         FETCH / "evidence-requirements.txt": File("lock_requirements.py", list(EVIDENCE)),
         FETCH / "site-requirements.txt": File("lock_requirements.py", list(SITE)),
+        FETCH / "conda-requirements.txt": File("lock_requirements.py", list(CONDA)),
         ADAPTERS / "requirements.txt": File(
             "pyproject.toml and requirements.in", [*declared(), *adapters], names=f"(?!{TORCH}$).*"
         ),

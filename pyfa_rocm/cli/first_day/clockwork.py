@@ -16,7 +16,6 @@ from typing import Any
 from pyfa_rocm import emulator
 from pyfa_rocm.cli.first_day import timing
 from pyfa_rocm.cli.first_day.workloads import Attention, Workload, from_json
-from pyfa_rocm.clock.estimate import launch_times
 from pyfa_rocm.device import current_device, describe
 from pyfa_rocm.errors import FmhaError
 
@@ -96,10 +95,11 @@ def _answer_to(request: dict[str, Any]) -> dict[str, Any]:
     constants = {
         name: {end: x[end] for end in ("fast", "slow")} for name, x in emulator.timing_constants().items()
     }
-    times = [time for _, time in launch_times(from_json(request["load"]).ready().enqueue(1))]
+    times = timing.times_by_clock(from_json(request["load"]).ready().enqueue(1))
     longest = max(times, key=lambda found: found.seconds.high, default=None)
     hz = None if longest is None else vars(longest.clock_hz)
-    return {"card": card, "constants": constants, "modelled_hz": hz}
+    reason = "" if times else f"the clock has no numbers of {card}"
+    return {"card": card, "constants": constants, "modelled_hz": hz, "reason": reason}
 
 
 def _main() -> None:

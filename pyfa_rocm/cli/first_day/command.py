@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Run on a card what only a card can tell, beside the clock's model: one file to send, within half an hour.
 
-Every kernel of the card runs random problems against float64, several times; the library's choices, published
-problems and decoding are timed with each kernel that can do them; so are launches, and clocks are read. The
+Every kernel of the card runs random problems against float64, several times; the library's choices,
+published problems and decoding are timed with each kernel that can do them; so are launches, and clocks are
+read. A page beside the file, of the same name but .html, shows what was measured in the clock's ranges. The
 software device runs a small part of it, and its clock gives the times. An interrupted run goes on where it
 was.
 """
@@ -24,6 +25,7 @@ from pyfa_rocm.cli.first_day import sizes, text, timing
 from pyfa_rocm.cli.first_day.clockwork import Clockwork
 from pyfa_rocm.cli.first_day.judge import judgement
 from pyfa_rocm.cli.first_day.machine import identity
+from pyfa_rocm.cli.first_day.page import page
 from pyfa_rocm.cli.first_day.record import Record
 from pyfa_rocm.cli.first_day.steps import PARTS, Step, kernels_of_this_device, steps
 from pyfa_rocm.device import synchronize
@@ -154,8 +156,7 @@ def run(args: argparse.Namespace) -> int:
     verdict |= {"times": "measured" if timing.has_card() else "modelled", "not_forced": not_forced}
     record.write(verdict)
     document = record.as_json() | verdict
-    if args.json:
-        print(to_json(document))
-    else:
-        print(text.report(document, args.out, why))
+    report = text.report(document, args.out, why)
+    args.out.with_suffix(".html").write_text(page(document, report), encoding="utf-8")
+    print(to_json(document) if args.json else report)
     return 0 if verdict["ok"] else 1

@@ -21,7 +21,6 @@ from pyfa_rocm.cli.first_day.clockwork import Clockwork
 from pyfa_rocm.cli.first_day.machine import Sensors, under_load
 from pyfa_rocm.cli.first_day.sizes import DayOne
 from pyfa_rocm.cli.first_day.workloads import Attention, Workload
-from pyfa_rocm.clock.estimate import launch_times
 from pyfa_rocm.clock.subjects import Ours
 from pyfa_rocm.device import current_device, describe, synchronize
 from pyfa_rocm.oracle import forced
@@ -161,8 +160,7 @@ def _clocks(load: Attention, seconds: float) -> Result:
 
         result["sensors"] = under_load(Sensors.of_current_device(), work, seconds)
     else:
-        times = [time for _, time in launch_times(enqueue)]
-        if times:
+        if times := timing.times_by_clock(enqueue):
             longest = max(times, key=lambda found: found.seconds.high)
             result["modelled_hz"] = vars(longest.clock_hz)
     array.memory.release()

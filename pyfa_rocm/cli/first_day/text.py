@@ -54,7 +54,11 @@ def _about(document: Result, width: int) -> Iterator[str]:
         "measured": "measured by HIP events, beside the range of the software device's clock",
         "modelled": "modelled by the software device's clock: nothing here was measured on a card",
     }
-    yield _wrapped("times      ", meaning[document["times"]], width)
+    said = meaning[document["times"]]
+    clocks = document["steps"].get("clocks", {})
+    if document["times"] == "modelled" and clocks.get("modelled_hz", 0) is None:
+        said = "none: the software device's clock has no constants of this card"
+    yield _wrapped("times      ", said, width)
 
 
 def _kernels(steps: dict[str, Result], width: int) -> Iterator[str]:
@@ -215,5 +219,6 @@ def report(document: Result, path: Path, why: str) -> str:
         left = f"{len(document['left'])} steps are left ({why}): the same command goes on with them."
         lines.append(_wrapped("", left, width))
     verdict = "all results are right" if document["ok"] else "RESULTS ARE WRONG"
-    lines.append(_wrapped("", f"{verdict}. Everything is in {path}.", width))
+    shown = f"{verdict}. Everything is in {path}, and {path.with_suffix('.html')} shows it."
+    lines.append(_wrapped("", shown, width))
     return "\n".join(lines)

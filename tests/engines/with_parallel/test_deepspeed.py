@@ -8,6 +8,7 @@ own attention, which computes in the same precision, and one more rounding of ea
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -26,11 +27,13 @@ SIZES: dict[str, Any] = {
     "hidden_size": 128, "intermediate_size": 64, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
     "head_dim": 64, "vocab_size": VOCABULARY, "max_position_embeddings": TOKENS, "initializer_range": 0.1,
 }  # fmt: skip
-# Attention of transformers, heads of k, and the lengths of the sequences in a row.
-CASES = {
+# Attention of transformers, heads of k, the lengths of the sequences in a row, and ZeRO's stage.
+CASES: dict[str, tuple[Any, ...]] = {
     "flash_attention_2": ("flash_attention_2", 2, (TOKENS,)),
     "flash_attention_2, packed": ("flash_attention_2", 2, (50, 30)),
     "one key head": ("flash_attention_2", 1, (TOKENS,)),
+    "flash_attention_2, ZeRO 1": ("flash_attention_2", 2, (TOKENS,), 1),
+    "flash_attention_2, ZeRO 3": ("flash_attention_2", 2, (TOKENS,), 3),
     "pyfa_rocm": ("pyfa_rocm", 2, (TOKENS,)),
     "pyfa_rocm, packed": ("pyfa_rocm", 2, (50, 30)),
 }
@@ -56,12 +59,16 @@ def _batches(lengths: tuple[int, ...]) -> list[dict[str, torch.Tensor]]:
     return found
 
 
+def _losses(logits: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1).double(), batch["shift_labels"].flatten(), ignore_index=-100, reduction="sum"
+    )
+
+
 def _train(model: Any, batch: dict[str, torch.Tensor]) -> Tensors:
     """The logits, and the gradients of the sum of losses, of these tokens."""
     logits = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False).logits
-    losses = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1).double(), batch["shift_labels"].flatten(), ignore_index=-100, reduction="sum"
-    )
+    losses = _losses(logits, batch)
     names, leaves = zip(*((name, x) for name, x in model.named_parameters() if x.ndim > 1), strict=True)
     gradients = torch.autograd.grad(losses, leaves)
     found = {"logits": logits.detach(), **dict(zip(names, gradients, strict=True))}
@@ -77,7 +84,31 @@ def _find_flash_attn() -> None:
     transformers.PreTrainedModel._flash_attn_can_dispatch = lambda *_, **__: True
 
 
-def _share(attention: str, nhead_k: int, lengths: tuple[int, ...]) -> tuple[Tensors, list[str]]:
+def _train_by_zero(stage: int, model: Any, mpu: Any, batch: dict[str, torch.Tensor]) -> Tensors:
+    """The same, by DeepSpeed's engine, which cuts what the optimizer needs among ranks."""
+    config = {
+        "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": stage},
+        "fp16": {"enabled": True, "loss_scale": 1.0}, "zero_allow_untested_optimizer": True,
+    }  # fmt: skip
+    os.environ["LOCAL_RANK"] = str(distributed.get_rank())  # a launcher would say it
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    deepspeed = importlib.import_module("deepspeed")
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config, mpu=mpu)
+    logits = engine(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False).logits
+    engine.backward(_losses(logits, batch))
+    whole = importlib.import_module("deepspeed.utils").safe_get_full_grad
+    # The third stage takes the mean over ranks, of which each has a part of the tokens; the others their sum.
+    scale = RANKS if stage == 3 else 1
+    weights = {
+        name: x for name, x in engine.module.named_parameters() if len(getattr(x, "ds_shape", x.shape)) > 1
+    }
+    found = {name: whole(x) * scale for name, x in weights.items()}
+    return {name: x.detach().double() for name, x in {"logits": logits, **found}.items()}
+
+
+def _share(
+    attention: str, nhead_k: int, lengths: tuple[int, ...], stage: int = 0
+) -> tuple[Tensors, list[str]]:
     """Return what a rank has of the first batch, and the kernels that it launched."""
     _find_flash_attn()
     pyfa_rocm.transformers.register()
@@ -100,12 +131,13 @@ def _share(attention: str, nhead_k: int, lengths: tuple[int, ...]) -> tuple[Tens
             sp_world_size=RANKS, device=torch.device("cpu"),
         )  # fmt: skip
         with emulator.profile() as profile:
-            found = _train(model, next(iter(loader)))
+            batch = next(iter(loader))
+            found = _train_by_zero(stage, model, mpu, batch) if stage else _train(model, batch)
     finally:  # for the next case, in the same process
         functions.pop(attention, None)
         groups._release_sequence_parallel_groups()
     for name, x in found.items():  # a rank has the gradients of its own tokens
-        if name != "logits":
+        if name != "logits" and not stage:
             distributed.all_reduce(x)
     return found, sorted({launch.kernel for launch in profile.launches})
 
@@ -120,9 +152,9 @@ def _whole(nhead_k: int, lengths: tuple[int, ...], dtype: torch.dtype) -> Tensor
 
 @pytest.mark.parametrize("case", CASES)
 def test_deepspeed(ranks: Callable[[int], Ranks], case: str) -> None:
-    attention, nhead_k, lengths = CASES[case]
+    attention, nhead_k, lengths, *stage = CASES[case]
     exact, low = (_whole(nhead_k, lengths, x) for x in (torch.float64, torch.float16))
-    results = ranks(RANKS).all(_share, attention, nhead_k, lengths)
+    results = ranks(RANKS).all(_share, attention, nhead_k, lengths, *stage)
     got = results[0][0] | {"logits": torch.cat([x["logits"] for x, _ in results], 1)}
     parts = {}
     for name, x in got.items():

@@ -16,11 +16,25 @@ from adapters import torch_card
 from capture import Graph, upload
 from engines.on_card import OnCard, on_card, to_numpy
 from engines.with_sglang import sglang_batches as sg
-from engines.with_sglang.sglang_batches import HDIM, HEADS, KEYS, attend, batch, layer, place, random, runner
+from engines.with_sglang.sglang_batches import (
+    HDIM,
+    HEADS,
+    KEYS,
+    RANK,
+    ROW,
+    attend,
+    batch,
+    latent_layer,
+    layer,
+    place,
+    random,
+    runner,
+)
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.sglang._backend import Backend
+from pyfa_rocm.sglang._latent import LatentBackend
 from pyfa_rocm.sglang._step import Pages, Step
 from pyfa_rocm.torch._serving import of_heads
 
@@ -67,20 +81,22 @@ def torch_on_card(
 class Twins:
     """A backend on the CPU, and one whose pool is a copy of the first one's in the device's memory."""
 
-    def __init__(self, kind: torch.dtype, page_size: int, windows: bool) -> None:
-        self.model, other = (runner(sg.pool(page_size, kind, windows)) for _ in range(2))
-        self.plain, self.captured = Backend(self.model), Backend(other)
-        self.layer = layer(1, sliding_window_size=20 if windows else -1)
+    def __init__(self, case: str, kind: torch.dtype, page_size: int) -> None:
+        windows, latent = case == "windows", case == "latent"
+        pools = [
+            sg.latent_pool(page_size, kind) if latent else sg.pool(page_size, kind, windows) for _ in range(2)
+        ]
+        self.model, other = (runner(x, latent) for x in pools)
+        self.plain, self.captured = ((LatentBackend if latent else Backend)(x) for x in (self.model, other))
+        self.layer = latent_layer(HEADS, 1) if latent else layer(1, sliding_window_size=20 if windows else -1)
         if kind.itemsize == 1:
             scales = {"k_scale": torch.tensor(0.5), "v_scale": torch.tensor(2.0)}
             self.layer.k_scale, self.layer.v_scale = scales.values()
-            self.captured.held_scales[1] = {name: on_card(of_heads(x, KEYS)) for name, x in scales.items()}
-        pools = [
-            x.token_to_kv_pool.swa_kv_pool if windows else x.token_to_kv_pool for x in (self.model, other)
-        ]
+            heads = 1 if latent else KEYS
+            self.captured.held_scales[1] = {name: on_card(of_heads(x, heads)) for name, x in scales.items()}
         self.caches = []
-        for name in ("k_buffer", "v_buffer"):
-            here, there = (getattr(x, name) for x in pools)
+        for name in ("kv_buffer",) if latent else ("k_buffer", "v_buffer"):
+            here, there = (getattr(x.swa_kv_pool if windows else x, name) for x in pools)
             number = 0 if windows else 1
             old = random(*here[number].shape).to(kind)
             here[number].copy_(old.view(here[number].dtype))
@@ -97,25 +113,28 @@ class Twins:
         return step, buffers(self.plain.forward_metadata)
 
 
-@pytest.mark.parametrize("windows", [False, True], ids=["pool", "windows"])
+@pytest.mark.parametrize("case", ["pool", "windows", "latent"])
 @pytest.mark.parametrize("page_size", [1, 16])
 @pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fnuz"])
-def test_captured_step(
-    torch_on_card: torch_card.CurrentStream, kind: str, page_size: int, windows: bool
-) -> None:
+def test_captured_step(torch_on_card: torch_card.CurrentStream, kind: str, page_size: int, case: str) -> None:
     """Captured once, it serves sequences of other lengths, with the bits of a plain step."""
-    twins = Twins(getattr(torch, kind), page_size, windows)
+    twins = Twins(case, getattr(torch, kind), page_size)
     first, held = twins.step(LENGTHS[0], True)
     places = {name: x.data_ptr() for name, x in held.items()}
     inputs = {name: random(4, n, HDIM) for name, n in (("q", HEADS), ("k", KEYS), ("v", KEYS))}
+    if case == "latent":  # the value is the beginning of the row
+        inputs = {"q": random(4, HEADS, ROW), "k": random(4, 1, ROW)}
     device = {name: on_card(x.contiguous()) for name, x in (held | inputs).items()}
+
+    def operands(x: dict[str, Any]) -> tuple[Any, Any, Any]:
+        return x["q"], x["k"], x["v"] if "v" in x else x["k"][..., :RANK]
+
     assert twins.plain.forward_metadata is not None
     twins.captured.forward_metadata = stepped(twins.plain.forward_metadata, device)
     results: list[Any] = []
 
     def enqueue(_: object) -> None:
-        q, k, v = (device[name] for name in "qkv")
-        results.append(twins.captured.forward_decode(q, k, v, twins.layer, first))
+        results.append(twins.captured.forward_decode(*operands(device), twins.layer, first))
 
     with Graph(enqueue, torch_on_card.stream) as graph:
         for number, lengths in enumerate(LENGTHS):
@@ -125,16 +144,17 @@ def test_captured_step(
             for name, x in (held | now).items():
                 upload(device[name].array, to_numpy(x.contiguous()))
             graph.replay()
-            want = attend(twins.plain, twins.layer, now["q"], now["k"], now["v"], step)
+            want = attend(twins.plain, twins.layer, *operands(now), step)
             got = results[-1].array.to_numpy().reshape(want.shape)
             np.testing.assert_array_equal(got, to_numpy(want))
             for here, there in twins.caches:
                 np.testing.assert_array_equal(there.array.to_numpy(), to_numpy(here))
 
 
-def test_only_single_tokens_are_captured() -> None:
-    model = runner(sg.pool())
-    backend = Backend(model)
+@pytest.mark.parametrize("latent", [False, True], ids=["pool", "latent"])
+def test_only_single_tokens_are_captured(latent: bool) -> None:
+    model = runner(sg.latent_pool() if latent else sg.pool(), latent)
+    backend = (LatentBackend if latent else Backend)(model)
     place(model, (20,))
     assert backend.get_cuda_graph_seq_len_fill_value() == 1
     backend.init_cuda_graph_state(8, 8)

@@ -154,6 +154,20 @@ def test_the_way_of_a_step() -> None:
     handlers = importlib.import_module("sglang.srt.models.deepseek_common.attention_backend_handler")
     way = handlers.AttentionBackendRegistry.get_handler("pyfa_rocm")
     assert [way(layer, x).name for x in (prompts, chunks)] == ["MHA", "MLA"]
+    _, narrow = made(sg.latent_pool(16, torch.float8_e4m3fnuz))
+    for scale, expected in ((None, True), (torch.tensor(0.5), False)):
+        layer.attn_mqa = SimpleNamespace(k_scale=scale)  # SGLang stores rows undivided
+        assert narrow.attends_to_heads(layer, prompts) == expected
+
+
+@pytest.mark.parametrize("option", ["dcp_size", "attn_cp_size"])
+@pytest.mark.parametrize("latent", [False, True], ids=["pool", "latent"])
+def test_ranks_that_share_sequences_are_refused(latent: bool, option: str) -> None:
+    """The pool of such a rank has a part of each sequence's tokens, or a step has."""
+    model = runner(sg.latent_pool() if latent else sg.pool(), latent)
+    said = f"got --{option.replace('_', '-')} 2, expected 1"
+    with get_parallel().override(**{option: 2}), pytest.raises(UnsupportedError, match=said):
+        ATTENTION_BACKENDS["pyfa_rocm"](model)
 
 
 def test_pools_that_it_refuses() -> None:

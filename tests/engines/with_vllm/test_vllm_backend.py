@@ -413,8 +413,10 @@ def test_the_backend_of_another_plugin_stays(caplog: pytest.LogCaptureFixture) -
 
 
 def test_versions() -> None:
-    """The installed one is supported; others are refused by name."""
+    """The installed one is an end of the range; others are refused by name."""
     assert _versions.refusal() == ""
+    ends = VERSIONS[0], (VERSIONS[1][0], VERSIONS[1][1] - 1)
+    assert tuple(map(int, vllm.__version__.split(".")[:2])) in ends
     for version in ("0.29.0", "0.32.7+rocm"):
         assert _versions.refusal(version) == ""
     for version in ("0.28.4", "0.33.0", "1.32"):

@@ -20,12 +20,15 @@ ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("vllm_worker.py")
 LENGTHS = (300, 1, 5, 17, 40, 130)
 TOKENS = 8
+# vLLM's kernel for CPUs does not rotate latent queries and keys as DeepSeek does, whoever computes attention:
+# torch does it instead.
+LATENT: dict[str, Any] = {"compilation_config": {"custom_ops": ["-rotary_embedding"]}}
 POOLING = {"runner": "pooling", "max_num_batched_tokens": 512}
 # Jobs by name: the model, and what the engine is told. Our kernels do them in one process, vLLM's in another.
 Jobs = dict[str, tuple[str, dict[str, Any]]]
 COMPARED: Jobs = {
     "llama": ("llama", {}), "qwen3": ("qwen3", {}), "gemma2": ("gemma2", {}), "gpt_oss": ("gpt_oss", {}),
-    "bloom": ("bloom", {}), "deepseek": ("deepseek", {}), "deepseek_64": ("deepseek_64", {}),
+    "bloom": ("bloom", {}), "deepseek": ("deepseek", LATENT), "deepseek_64": ("deepseek_64", LATENT),
     "modernbert": ("modernbert", POOLING), "llama, float16": ("llama", {"dtype": "float16"}),
 }  # fmt: skip
 # vLLM for CPUs refuses a cache of 8 bits where these have no AVX-512, whoever computes attention.
@@ -42,6 +45,18 @@ PIPELINE: dict[str, Any] = {
 PARALLEL: Jobs = {
     "gpt_oss, tensor parallel 2": ("gpt_oss", TENSOR),
     "llama, pipeline parallel 2": ("llama", PIPELINE),
+}
+# The same in graphs, which vllm_graphs.py gives to vLLM for CPUs: of 2 and 8 sequences of a token, and of 128
+# tokens of any mix. vLLM's passes that fuse operators of quantised models have no code for CPUs.
+SIZES = (2, 8, 128)
+GRAPHS: dict[str, Any] = {
+    "mode": 3, "backend": "eager", "cudagraph_mode": "FULL_AND_PIECEWISE", "cudagraph_capture_sizes": SIZES,
+    "pass_config": {"fuse_norm_quant": False, "fuse_act_quant": False},
+}  # fmt: skip
+GRAPH_JOB = {"graphs": True, "profile": False, "environment": {"VLLM_DISABLE_COMPILE_CACHE": "1"}}
+CAPTURED: Jobs = {
+    f"{name}, graphs": (name, {"enforce_eager": False, "compilation_config": GRAPHS | more})
+    for name, more in (("gpt_oss", {}), ("deepseek_64", LATENT["compilation_config"]))
 }
 OF_PARALLEL = slice(None, 1, -1)  # their prompts, without the longest; and one process's answers to these
 LAYOUTS = ("LBNHC", "LBHNC", "LHBNC", "BLHNC", "BLNHC", "BHLNC")
@@ -70,7 +85,7 @@ def compared(models: Path, jobs: Jobs = COMPARED) -> list[dict[str, Any]]:
 
 
 def ours(models: Path) -> list[dict[str, Any]]:
-    """The jobs that only our kernels do: of a Llama, and with two workers."""
+    """The jobs that only our kernels do: of a Llama, with two workers, and in graphs."""
     model, small = str(models / "llama"), {"block_size": 16, "max_num_seqs": 8}
     again = prompts(40, 40, seed=1)
     prefixes = [again[:1], [again[0] + again[1][:5], again[0]], [again[1], again[1]]]
@@ -93,7 +108,8 @@ def ours(models: Path) -> list[dict[str, Any]]:
         {"name": "drafts", "prompts": repeated, "tokens": 12, "options": {"speculative_config": drafts}},
     ]
     parallel = [job | {"prompts": [prompts(*LENGTHS)[OF_PARALLEL]]} for job in compared(models, PARALLEL)]
-    return parallel + [{"model": model} | job for job in jobs]
+    captured = [job | GRAPH_JOB for job in compared(models, CAPTURED)]
+    return parallel + captured + [{"model": model} | job for job in jobs]
 
 
 def install_entry_point(folder: Path) -> Path:
@@ -172,3 +188,11 @@ def judge(model: Path, given: list[list[int]], answers: list[dict[str, Any]]) ->
             errors.append(abs(float(place[token]) - dict(map(tuple, best))[token]))
             lost.append(float(place.max() - place[token]))
     return Judged(errors, lost)
+
+
+def embedded(model: Path, given: list[list[int]]) -> torch.Tensor:
+    """Return an encoder's embeddings in float64: the first token's, of length 1."""
+    oracle = tr.AutoModel.from_pretrained(model, dtype=torch.float64, attn_implementation="eager").eval()
+    with torch.no_grad():
+        first = [oracle(torch.tensor([prompt])).last_hidden_state[0, 0] for prompt in given]
+    return torch.nn.functional.normalize(torch.stack(first), dim=-1)

@@ -9,6 +9,7 @@ says what each of vLLM's workers had, which are processes of their own if there 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import sys
@@ -67,6 +68,16 @@ def share(worker: Any) -> dict[str, Any]:
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Start an engine, do a job, and stop it; with graphs if the job has them."""
+    if not job.get("graphs"):
+        return served(job)
+    graphs = importlib.import_module("vllm_graphs")  # beside this file, where Python looks
+
+    with graphs.graphs_on_the_cpu() as counts:
+        return served(job) | {"graphs": dict(counts)}
+
+
+def served(job: dict[str, Any]) -> dict[str, Any]:
     """Start an engine, do a job, and stop it."""
     from vllm import LLM
 

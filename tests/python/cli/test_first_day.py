@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 import pyfa_rocm
 from benchmarks.published.points import points
-from pyfa_rocm import InvalidArgumentError
+from pyfa_rocm import HipError, InvalidArgumentError
 from pyfa_rocm.cli import main
 from pyfa_rocm.cli.bench.decode_trial import DecodeTrial
 from pyfa_rocm.cli.first_day import command, sizes, text, timing
@@ -94,6 +95,9 @@ def test_a_second_run_resumes(
     assert not any(x["correctness"] for x in document["disagreements"])
     assert "nothing here was measured on a card" in " ".join(out.split())
     assert "all results are right. Everything is in" in out
+    page = path.with_suffix(".html").read_text()
+    assert "Nothing here was measured on a card" in page
+    assert str(TINY) in page
     timed = document["steps"][f"published {TINY}"]["candidates"]
     assert all(0 < row["modelled"]["low"] <= row["modelled"]["high"] for row in timed)
     for columns in (40, 80, 200):
@@ -104,6 +108,27 @@ def test_a_second_run_resumes(
     assert _run(path, "--json") == 0
     assert json.loads(capsys.readouterr().out) == document
     assert len(begun) == 4 + 3
+
+
+@emulated
+def test_a_card_that_the_clock_does_not_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no times, which is no failure, and the report says so."""
+
+    def no_constants(*_: object, **__: object) -> Any:
+        raise HipError("fmha_emu_timing: the clock has no constants of an AMD Radeon RX 6900 XT")
+
+    monkeypatch.setattr(timing, "launch_times", no_constants)
+    path = tmp_path / "day.json"
+    assert _run(path) == 0
+    document = _document(path)
+    assert (document["ok"], document["complete"], document["disagreements"]) == (True, True, [])
+    assert document["steps"]["clocks"]["modelled_hz"] is None
+    rows = document["steps"][f"published {TINY}"]["candidates"]
+    assert rows
+    assert all(row["modelled"] is None for row in rows)
+    assert "none: the software device's clock has no constants" in " ".join(capsys.readouterr().out.split())
 
 
 def _interrupt(_: object) -> dict[str, Any]:
@@ -122,6 +147,10 @@ def test_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert all(row["measured"] > 0 and row["modelled"] is None for row in result["candidates"])
     assert result["candidates"][0]["kernel"] in [row["kernel"] for row in model["candidates"]]
     assert model["card"] == document["identity"]["device"]
+    page = path.with_suffix(".html").read_text()
+    assert "Nothing here was measured" not in page
+    assert len(re.findall(r"<rect [^>]*/><line ", page)) >= 2  # a range, and what was measured
+    assert not re.search(r"<(script|link|img|iframe)|url\(|@import|https?:", page)
     constants = document["steps"]["model constants"]["constants"]
     assert constants["launch_seconds"]["fast"] < constants["launch_seconds"]["slow"]
     assert {x["kind"] for x in document["disagreements"]} >= {"range"}
