@@ -50,11 +50,9 @@ class BwdRowSums {
   static constexpr int kLead = 1;
   static constexpr int kMayMiss = 0;
 
-  __device__ void begin(LdsByte*, int, int lane) { lane_ = lane; }
+  __device__ void begin(LdsByte*, int, int lane) { at_ = lane < 32 ? place_of_row(lane) * 4 : kNowhere; }
 
   __device__ void load(int, Resource lse, Resource d) {
-    const int l = remade(lane_);
-    const uint32_t at_ = l < 32 ? place_of_row(l) * 4 : kNowhere;
     lse_ = __builtin_amdgcn_raw_buffer_load_b32(lse, at_, 0, 0);
     d_ = __builtin_amdgcn_raw_buffer_load_b32(d, at_, 0, 0);
     __builtin_amdgcn_sched_barrier(0);
@@ -63,8 +61,7 @@ class BwdRowSums {
   __device__ float d(int) const { return __builtin_bit_cast(float, d_); }
 
  private:
-  int lane_;
-  uint32_t lse_, d_;
+  uint32_t at_, lse_, d_;
 };
 
 #endif
