@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "catalogue/estimates.h"
 #include "divide.h"
 #include "error.h"
 #include "origins/by_name/bwd.h"
@@ -12,24 +13,24 @@
 namespace fmha {
 namespace {
 
-// Tells whether to add up dQ in blocks takes at least a twentieth less time than to compute its scores again,
-// by the software device's clock. Its products take four fifths of the time; its memset and the sum of dQ
-// take as long as 250 keys a row. Its workgroups are half as many: they leave units without work at the end,
-// and with a causal mask the longest begin first.
+// Tells whether to add up dQ in blocks takes less time, by the software device's clock, than to compute its
+// scores again. Its workgroups are half as many: they leave units without work at the end, and with a causal
+// mask the longest begin first.
 bool blocks_pay(const Kernel& k, const BwdProblem& p, int units) {
+  constexpr auto kCost = kBwdBlocksEstimate;
   const FwdProblem& f = p.fwd;
   if (units == 0 || p.is_empty() || p.is_zero() || f.mask.left != Mask::kUnlimited) return false;
   const bool causal = f.mask.right != Mask::kUnlimited;
   const int64_t parts = bwd_key_parts(k, p, units), tiles = ceil_div(f.seqlen_k, int64_t{k.bwd.tile_n});
-  const double rounds = static_cast<double>(tiles * f.nhead_k * f.batch * parts) / units;
-  const double share = causal ? 0.5 : 1, seen = share * static_cast<double>(f.seqlen_k);
-  const double walked = share * static_cast<double>(f.nhead_q / f.nhead_k / parts * f.seqlen_q);
-  constexpr double kFewRows = 512;  // to turn the keys takes as long as a block of 32 rows
-  if (walked < kFewRows) return false;
-  const double divided = parts == 1 ? 1 : 1 + 160 / walked;  // parts of dK and dV are written and added up
-  const double own = (causal ? rounds + 0.4 : std::ceil(rounds)) * divided;
-  const double others = rounds + (causal ? 0.3 : 0.15);
-  return 1.05 * own * (1 + 250 / seen) <= 1.27 * others;
+  const int64_t workgroups = tiles * f.nhead_k * f.batch * parts, share = causal ? 2 : 1;
+  const int64_t walked = f.nhead_q / f.nhead_k / parts * f.seqlen_q / share, seen = f.seqlen_k / share;
+  if (walked < kCost.least_rows || seen == 0) return false;
+  const double rounds = static_cast<double>(workgroups) / units;
+  const double own = causal ? rounds + kCost.causal_end / 100.0 : std::ceil(rounds);
+  const double sums = 1 + kCost.keys_of_sums / static_cast<double>(seen);
+  const double divided = parts == 1 ? 1 : 1 + kCost.rows_of_parts / static_cast<double>(walked);
+  const double others = rounds + (causal ? kCost.others_causal_end : kCost.others_end) / 100.0;
+  return own * sums * divided <= kCost.others_percent / 100.0 * others;
 }
 
 // The kernels of dQ, dK and dV, as choose.h asks for them.
