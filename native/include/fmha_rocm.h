@@ -309,11 +309,11 @@ typedef struct fmha_bwd_params {
                        are. dq, dk and dv obey the rules of fmha_fwd's o */
   int32_t accumulate;    /* 1: the gradients are added to what dq, dk, dv and dbias hold; 0: they replace it */
   int32_t deterministic; /* 1: the same bits from run to run. 0: the order of additions of dQ, and of a
-                            dbias that is broadcast, need not be fixed. Most kernels write the gradients
-                            themselves, and have the same bits either way: all of FP32, all on Radeon, and
-                            on gfx942 and gfx950 all without bias and dropout, but for extreme sizes. The
-                            others take a copy of dQ's sum for each of several groups of keys, in the
-                            workspace, and more time */
+                            dbias that is broadcast, need not be fixed. Kernels of FP32, those for Radeon,
+                            and without bias and dropout those of gfx942 and gfx950 have the same bits
+                            either way, but for extreme sizes, and on gfx942 for head dims 72 to 128: there
+                            1 takes other kernels, and up to a third more time. Elsewhere it takes a copy
+                            of dQ's sum for each of several groups of keys, in the workspace, and time */
   int32_t kernel;        /* as in fmha_fwd_params, of fmha_bwd_kernel's candidates */
   uint32_t reserved;     /* must be 0 */
   void* workspace;       /* as in fmha_fwd_params; fmha_bwd_workspace_bytes says how much */
