@@ -93,6 +93,19 @@ def test_infinite_log_sum_exp(row: Row) -> None:
 
 
 @OF_KERNEL
+@pytest.mark.parametrize("size", [1.4, 3.0], ids=["near -22", "near -100"])
+def test_keys_that_are_not_there(row: Row, size: float) -> None:
+    """Behind the last key scores would be 0: far above all others, and exp(0 - LSE) beyond 16 bits, or 32."""
+    case = base(row)
+    inputs = list(Backward(case).forward.inputs)
+    for i, sign in ((0, 1), (1, -1)):
+        inputs[i] = (inputs[i].astype(np.float32) / 16 + sign * size).astype(inputs[i].dtype)
+    backward = Backward(case, by(row, case), inputs=inputs)
+    assert backward.lse.max() < (-10 if size < 2 else -80)
+    backward.judge(backward.run())
+
+
+@OF_KERNEL
 def test_what_it_does_not_do(row: Row) -> None:
     """The same bits each time, and packed sequences, are others'."""
     packed = base(row, batch=2, seqlen_q=40, seqlen_k=40, varlen=Varlen((30, 40), (40, 5)))

@@ -47,6 +47,7 @@ template <typename T, int kHdim, BwdScore kScore>
 class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
   using Side = BwdSide<T, kHdim, kScore, true, 8>;
   using Blocks = BwdBlocks<kHdim, 2, 1>;
+  static_assert(kHdim == 128);  // eight waves make dQ of 16 dims each; the workspace and the sum know it
   using Side::at, Side::rows_walk, Side::wave, Side::lane, Side::load_row_sums, Side::split_row_sums;
   using Side::kSteps, Side::kTiles, Side::kSums, Side::walked_head;
   using Side::own_a, Side::own_b, Side::s, Side::dp, Side::lse_parts, Side::d_parts, Side::sums,
@@ -68,10 +69,11 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
     lds = memory;
     this->begin_with(tiles, memory);
     group = wave / 4;
-    turn_keys();
+    if (this->first + this->wave_rows() + 32 > this->own_count) this->whole = {0, 0};  // some are absent
   }
 
   __device__ void walk() {
+    turn_keys();
     load_rows(0);
     load_row_sums(0);
     wait_for_loads<0>();
@@ -243,7 +245,7 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
   __device__ void weigh(int n) {
     load_rows(n + 1);
     this->cap();
-    this->hide(at);
+    this->template hide<true>(at);
     make_weights(this->first_column(at));
     // Here they are rounded, and not where they are used.
     asm volatile("" : "+v"(probabilities[0]), "+v"(probabilities[1]), "+v"(ds[0]), "+v"(ds[1]));
