@@ -21,6 +21,7 @@ from pyfa_rocm.oracle.forced.outcome import (
     nothing,
     number_of,
     repeated,
+    workspace,
 )
 from pyfa_rocm.oracle.params import put
 from pyfa_rocm.oracle.reference import largest_share
@@ -60,8 +61,8 @@ def quantize(row: Row, seed: int, sizes: Sizes) -> Outcome:
     )  # fmt: skip
     number_of(params, fmha.fmha_quantize_kernel, row["name"])
     if nbytes := fmha.fmha_quantize_workspace_bytes(params):
-        room = nothing((nbytes,), "uint8")
-        params = replace(params, workspace=room.data, workspace_bytes=nbytes)
+        room, address = workspace(nbytes)
+        params = replace(params, workspace=address, workspace_bytes=nbytes)
 
     def run() -> dict[str, Array]:
         fmha.fmha_quantize(params)

@@ -46,11 +46,11 @@ _DECIDES = (
     *("native/tools/environments.sh", "native/tools/test_clients.sh"),
     *("tests/conftest.py", "tests/support/plugins", "tests/emulator/support"),
     *("pyfa_rocm/_runtime", "pyfa_rocm/array.py", "pyfa_rocm/device.py", "pyfa_rocm/emulator.py"),
-    "pyfa_rocm/cli/device.py",
+    *("pyfa_rocm/cli/device.py", "tests/clients/pytest.ini"),
 )
 # A module that is imported, or a program that is run
-_IMPORT = re.compile(r"^\s*(?:from|import) +(\w+)|\b(\w+)\.py\b", re.M)
-_MOST_STATES = 16
+_IMPORT = re.compile(r"^\s*(?:from|import) +([\w, ]+)|\b(\w+)\.py\b", re.M)
+_MOST_STATES = 64
 
 
 def folder() -> Path:
@@ -108,16 +108,19 @@ def state_of_tree(options: str) -> str:
     library = ROOT / "build" / "release" / "libfmha_rocm.so"
     if listed.returncode or not files or not library.is_file() or not state():
         return ""
+    ours = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("PYFA_ROCM_") and name != errors.VARIABLE
+    }
     found = _of_device()
     _add(found, sorted(path for path in [*files, library] if path.is_file()))
+    for value in ours.values():  # a wheel, or another library
+        if Path(value).is_file():
+            found.update(Path(value).read_bytes())
     packages = sorted({f"{one.name} {one.version}" for one in metadata.distributions()})
-    paths = os.environ.get("PYTHONPATH", "").replace(str(ROOT), "")
-    ours = sorted(
-        f"{name}={value}".replace(str(ROOT), "")
-        for name, value in os.environ.items()
-        if name.startswith("PYFA_ROCM_TEST_")
-    )
-    found.update(repr([options, sys.version, packages, paths, ours]).encode())
+    said = [options, sys.version, packages, os.environ.get("PYTHONPATH", ""), sorted(ours.items())]
+    found.update(repr(said).replace(str(ROOT), "").encode())
     return str(found.hexdigest())
 
 
@@ -127,13 +130,14 @@ def state_of_tests(room: Path) -> str:
     files = {*_below(room), *room.parent.glob("*.py"), *room.parent.glob("*.c")}
     left = [f for f in files if f.suffix == ".py" and (not f.name.startswith("test_") or may_count(f))]
     while left:
-        names = {"".join(found) for found in _IMPORT.findall(left.pop().read_text())}
+        found = ",".join("".join(groups) for groups in _IMPORT.findall(left.pop().read_text()))
+        names = {words.split()[0] for words in found.split(",") if words.strip()}
         more = {f for name in names for f in _shared(name)} - files
         files |= more
         left += more
-    found = hashlib.sha256()
-    _add(found, sorted(files))
-    return found.hexdigest()[:16]
+    state = hashlib.sha256()
+    _add(state, sorted(files))
+    return state.hexdigest()[:16]
 
 
 @cache
@@ -205,16 +209,22 @@ def _of_tree(item: pytest.Item) -> tuple[str, str]:
 
 def _states(config: pytest.Config) -> list[str]:
     """The states of a run: the device's, and the tree's with these options."""
-    options = [config.getoption(name, False) for name in ("--quick", "--full-follows")]
+    options = [config.getoption(name, None) for name in ("--quick", "--full-follows", "--soak")]
     return [state(), state_of_tree(repr(options))]
 
 
 class Skipping:
     """The plugin that leaves tests out."""
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out what was noted."""
+    def __init__(self) -> None:
+        self.has_left_out = False
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> Generator[None, None, None]:
+        """Leave out what was noted, after all other choices: fewer tests, and no others."""
+        yield
         passed = cache(names)
         left = {
             item
@@ -224,12 +234,19 @@ class Skipping:
         }
         config.hook.pytest_deselected(items=[item for item in items if item in left])
         items[:] = [item for item in items if item not in left]
+        self.has_left_out = bool(left)
+        if hasattr(config, "workeroutput"):
+            config.workeroutput[__name__] = self.has_left_out
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Learn whether a worker has left something out."""
+        self.has_left_out |= getattr(node, "workeroutput", {}).get(__name__, False)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Nothing left to run is no failure."""
-        nothing = session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
-        if nothing and any(names(of) for of in _states(session.config)):
+        """Nothing left to run is no failure, if there was something."""
+        if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.has_left_out:
             session.exitstatus = pytest.ExitCode.OK
 
 
@@ -238,7 +255,7 @@ class Noting:
 
     def __init__(self, config: pytest.Config, is_worker: bool) -> None:
         self.is_worker = is_worker
-        self.passed: dict[str, set[str]] = {}
+        self.passed: dict[str, tuple[str, str]] = {}  # by test: a state, and the test's line there
         _states(config)  # as they are now: tests change variables, and people files
 
     @pytest.hookimpl(tryfirst=True)
@@ -256,16 +273,17 @@ class Noting:
             item.user_properties.append((_PASSED, f"{of} {line}"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note it."""
-        if report.when != "call" or not report.passed:
-            return
+        """Note it, unless what follows the test fails."""
+        if report.failed:
+            self.passed.pop(report.nodeid, None)
         for name, value in report.user_properties:
-            if name == _PASSED:
+            if name == _PASSED and report.when == "call" and report.passed:
                 of, _, line = str(value).partition(" ")
-                self.passed.setdefault(of, set()).add(line)
+                self.passed[report.nodeid] = of, line
 
     def pytest_sessionfinish(self) -> None:
         """Write the files."""
-        if not self.is_worker:
-            for of, lines in self.passed.items():
-                note(of, lines)
+        if self.is_worker:
+            return
+        for of in {of for of, _ in self.passed.values()}:
+            note(of, {line for other, line in self.passed.values() if other == of})

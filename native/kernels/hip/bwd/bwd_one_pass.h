@@ -69,11 +69,10 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
     lds = memory;
     this->begin_with(tiles, memory);
     group = wave / 4;
-    if (this->first + this->wave_rows() + 32 > this->own_count) this->whole = {0, 0};  // some are absent
+    turn_keys();
   }
 
   __device__ void walk() {
-    turn_keys();
     load_rows(0);
     load_row_sums(0);
     wait_for_loads<0>();
@@ -245,14 +244,23 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
   __device__ void weigh(int n) {
     load_rows(n + 1);
     this->cap();
-    this->template hide<true>(at);
+    this->hide(at);
     make_weights(this->first_column(at));
     // Here they are rounded, and not where they are used.
     asm volatile("" : "+v"(probabilities[0]), "+v"(probabilities[1]), "+v"(ds[0]), "+v"(ds[1]));
+    drop_absent();
     const int sequence = this->s_.index;
     block_of_dq = (int64_t{sequence} * this->p.nhead_q + walked_head) * one.row_blocks + at / 32;
     this->next_block(n);
     store_slopes();
+  }
+
+  // Keys behind the last are zeros, and so are their scores: P may be infinite, and dS times K no number.
+  __device__ void drop_absent() {
+    const int present = this->own_count - this->first - this->wave_rows();
+    if (present >= 32) return;
+    const bool absent = remade(lane) % 32 >= present;
+    _Pragma("unroll") for (int i = 0; i < 8; ++i) ds[i / 4][i % 4] = absent ? 0 : ds[i / 4][i % 4];
   }
 
   __device__ void make_weights(float column) {

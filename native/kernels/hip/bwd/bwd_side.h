@@ -154,17 +154,14 @@ class BwdSide {
     _Pragma("unroll") for (int i = 0; i < kElements; ++i) s[i] = x[i];
   }
 
-  // Hides what own rows do not see of the block. `absent`: own rows behind the last, which are zeros, see
-  // nothing. Their P may be infinite, since their scores are 0, and a kernel may multiply dS by own rows.
-  template <bool absent = false>
+  // Hides what own rows do not see of the block.
   __device__ void hide(int block) {
     if (block >= whole.begin && block + kBlock <= whole.end) return;
     const int lane_now = remade(lane), first_of_lane = block + lane_now / 32 * 8;
     const Window window = window_of<kKeys>(p, s_);
     const int row_of_lane = first + wave_rows() + lane_now % 32, walked = kKeys ? s_.seqlen_q : s_.seqlen_k;
     const int begin = window.first(row_of_lane) - first_of_lane;
-    int end = min(window.last(row_of_lane) + 1, walked) - first_of_lane;
-    if constexpr (absent) end = row_of_lane < own_count ? end : begin;
+    const int end = min(window.last(row_of_lane) + 1, walked) - first_of_lane;
     _Pragma("unroll") for (int i = 0; i < kElements; ++i) {
       const int row = (i & 8) * 2 + (i & 7);
       s[i] = row < begin || row >= end ? -__builtin_inff() : s[i];
