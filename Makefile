@@ -28,7 +28,7 @@ DEMO_FORWARD = fwd_((bf16|fp16)_(d64|d128)_(group_)?mask_pad|fp16_d64_group_mask
 DEMO_BACKWARD = bwd_((fp16|bf16)_(d64|d128)(_alibi|_softcap)?_pingpong|bf16_d192_wide|fp32_(d64|d128))
 # Those of `make test`: our own, some of the decoding ones, AITER's, and of Composable Kernel's two forward and one backward
 TEST_KERNELS = $(TEST_OWN)|$(TEST_DECODE)|$(TEST_CK)
-TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_wide|_aiter|bwd_fp32_|_bwd_(dot|sum|bias)_|_merge_|_kv_append_|_quantize_
+TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_wide|_one_pass|_aiter|bwd_fp32_|_bwd_(dot|sum|bias)_|_merge_|_kv_append_|_quantize_
 TEST_DECODE = decode_((fp16|bf16)_(d64|d128)(_vectors)?|bf16_d576v512(_m128)?|bf16_d64_m32|(fp16|bf16)_fp8(fn)?_d128|bf16_fp8(fn)?_(d64_vectors|d576v512(_m128)?))$$
 TEST_CK = (fwd_fp16_d64_group_mask_pad_alibi|fwd_bf16_d64_mask_pad_dropout|bwd_fp16_d64)$$
 # SKIP_PASSED=1: without tests that passed before, in any clone: of the same tree, or if they use none of our kernels, on the

@@ -64,7 +64,7 @@ def flash_attn_bwd(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, bias, top_left, philox
         As they were given to `flash_attn_func`.
     deterministic : bool
-        Make dQ have the same bits from run to run. It takes up to 8 times the workspace, and is slower.
+        Make dQ have the same bits from run to run, for which some kernels take 8 times the workspace.
     dq, dk, dv : array, optional
         Where to write the gradients: shaped like q, k and v, all of the same dtype, in any layout that those
         may have, without overlaps. By default new DeviceArrays.

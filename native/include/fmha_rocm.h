@@ -312,7 +312,7 @@ typedef struct fmha_bwd_params {
                             dbias that is broadcast, need not be fixed. Kernels of FP32, those for Radeon,
                             and without bias and dropout those of gfx942 and gfx950 have the same bits
                             either way, but for extreme sizes, and on gfx942 for head dims 72 to 128: there
-                            1 takes other kernels, and up to a third more time. Elsewhere it takes a copy
+                            1 takes other kernels, less memory and more time. Elsewhere it takes a copy
                             of dQ's sum for each of several groups of keys, in the workspace, and time */
   int32_t kernel;        /* as in fmha_fwd_params, of fmha_bwd_kernel's candidates */
   uint32_t reserved;     /* must be 0 */

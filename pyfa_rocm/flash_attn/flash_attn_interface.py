@@ -155,7 +155,7 @@ def flash_attn_func(
     alibi_slopes : torch.Tensor, optional, float32 (nhead_q) or (batch, nhead_q)
         ``-slope * |i + seqlen_k - seqlen_q - j|`` is added to the scores.
     deterministic : bool
-        Whether q's gradient has the same bits from run to run, which takes more memory and time. All else
+        Whether q's gradient has the same bits from run to run, which may take more memory and time. All else
         always has.
     return_attn_probs : bool
         Whether to return the log-sum-exp and the probabilities too; for tests.

@@ -24,7 +24,7 @@ struct BwdRow {
   bool dropout;
   bool optional;         // it does without these features too: they are run-time values
   bool whole;            // it writes dq, dk and dv as they are asked for: nothing is added up after it
-  bool divides_groups;   // but if workgroups are few: then several share a group's query heads
+  bool divides_groups;   // if workgroups are few, several share a group's query heads
   const char* pipeline;  // the origin's name of it
   int16_t tile_m;        // query rows a step
   int16_t tile_n;        // keys of a workgroup's tile

@@ -100,7 +100,8 @@ void take_blocks(const Kernel& main, const BwdProblem& p, Room& room, BwdWorkspa
 }  // namespace
 
 // The fewest with which one of them takes at most four fifths of the launch's time, if no unit ever waits. A
-// tile of keys takes four products a score, a tile of queries three.
+// tile of keys takes four products a score, a tile of queries three; of a kernel that adds up dQ in blocks
+// there are none of queries.
 int64_t bwd_key_parts(const Kernel& main, const BwdProblem& p, int units) {
   const FwdProblem& f = p.fwd;
   const int64_t ratio = f.nhead_q / f.nhead_k;

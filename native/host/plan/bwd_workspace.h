@@ -3,10 +3,10 @@
 //
 //   d        (batch, nhead_q, seqlen_q)
 //   starts   int32 (2, batch + 1): cu_seqlens_q and cu_seqlens_k in order, for a kernel that believes them
-//   dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed
+//   dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed; of a kernel that sums_in_blocks
+//            (batch, nhead_q, ceil(seqlen_q / 32), 32 * 128)
 //   dbias    as the bias's gradient, with size 1 where its stride is 0; or (batch, nhead_q, seqlen_q,
 //            seqlen_k), if it is the sum of several scores' and has the same bits each time; zeroed
-//            of a kernel that sums_in_blocks: (batch, nhead_q, ceil(seqlen_q / 32), 32 * 128)
 //   turned_k 64 KB a workgroup of such a kernel
 //   dk       (batch, nhead_k * key_parts, seqlen_k, hdim_q)
 //   dv       (batch, nhead_k * key_parts, seqlen_k, hdim_v)

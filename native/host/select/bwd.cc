@@ -45,8 +45,8 @@ class BwdFamily {
 
   struct Entry {
     const Kernel* kernel;
-    // The rest of a tile that holds both head dims is computed for nothing. To add up dQ in memory takes a
-    // third longer than to compute its scores again.
+    // The rest of a tile that holds both head dims is computed for nothing. To add up dQ in memory,
+    // by tiles of 128 keys and fewer, takes a third longer than to compute its scores again.
     int32_t first_cost;
   };
 

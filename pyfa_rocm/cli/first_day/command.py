@@ -53,6 +53,13 @@ def _pattern(given: str) -> str:
     return given
 
 
+def _file(given: str) -> Path:
+    """Return where the results go, beside a page of the same name."""
+    if given.endswith(".html"):
+        raise argparse.ArgumentTypeError(f"got {given!r}, expected the file of the results, such as day.json")
+    return Path(given)
+
+
 def _minutes(given: str) -> float:
     try:
         minutes = float(given)
@@ -66,7 +73,7 @@ def _minutes(given: str) -> float:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` takes."""
     add = parser.add_argument
-    add("--out", type=Path, metavar="FILE", default=Path("first-day.json"), help="default: first-day.json")
+    add("--out", type=_file, metavar="FILE", default=Path("first-day.json"), help="default: first-day.json")
     add("--steps", type=_parts, metavar="PART,...", default=PARTS, help=f"default: {','.join(PARTS)}")
     add("--kernels", type=_pattern, metavar="REGEX", default="", help="force only kernels of such names")
     add("--minutes", type=_minutes, metavar="N", help="begin no step after that (default: 30; software: 5)")

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from pyfa_rocm.cli.first_day.judge import middle
+from pyfa_rocm.cli.first_day.text import has_no_times
 
 __all__ = ["page"]
 
@@ -62,7 +63,8 @@ def _rates(name: str, result: Result, steps: dict[str, Result]) -> tuple[float |
 def _bar(measured: float | None, low: float, high: float, most: float) -> str:
     """Draw a range as a bar, and what was measured as a line across it."""
     scale = _WIDE / most
-    drawn = f'<rect x="{low * scale:.1f}" y="3" width="{max(1.0, (high - low) * scale):.1f}" height="10"/>'
+    width = max(1.0, (high - low) * scale)
+    drawn = f'<rect x="{low * scale:.1f}" y="3" width="{width:.1f}" height="10"/>' if high else ""
     if measured is not None:
         at = min(measured * scale, _WIDE - 1.5)
         drawn += f'<line x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{_HIGH}"/>'
@@ -121,9 +123,9 @@ def page(document: Result, report: str) -> str:
         f'<p><b class="{kind}">{verdict}</b>',
     ]
     if document["times"] == "modelled":
+        clock = "does not know this card" if has_no_times(document) else "says how long a card would take"
         lines.append(
-            "<b>Nothing here was measured on a card:</b> the software device ran it, "
-            "and its clock says how long a card would take."
+            f"<b>Nothing here was measured on a card:</b> the software device ran it, and its clock {clock}."
         )
     if document["left"]:
         lines.append(f"{len(document['left'])} steps are left.")

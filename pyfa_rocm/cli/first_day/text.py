@@ -11,7 +11,7 @@ from typing import Any
 
 from pyfa_rocm.cli.first_day.judge import FASTER, middle
 
-__all__ = ["report"]
+__all__ = ["has_no_times", "report"]
 
 Result = dict[str, Any]
 NARROWEST, WIDEST = 60, 104
@@ -42,6 +42,15 @@ def _of(part: str, steps: dict[str, Result]) -> dict[str, Result]:
     return {name: x for name, x in steps.items() if name.partition(" ")[0] == part}
 
 
+_NO_TIMES = "none: the software device's clock has no constants of this card"
+
+
+def has_no_times(document: Result) -> bool:
+    """Tell whether the software device ran it, and its clock does not know the card."""
+    clocks = document["steps"].get("clocks", {})
+    return document["times"] == "modelled" and clocks.get("modelled_hz", 0) is None
+
+
 def _about(document: Result, width: int) -> Iterator[str]:
     about = document["identity"]
     name, arch = about["device"], about["arch"]
@@ -54,10 +63,7 @@ def _about(document: Result, width: int) -> Iterator[str]:
         "measured": "measured by HIP events, beside the range of the software device's clock",
         "modelled": "modelled by the software device's clock: nothing here was measured on a card",
     }
-    said = meaning[document["times"]]
-    clocks = document["steps"].get("clocks", {})
-    if document["times"] == "modelled" and clocks.get("modelled_hz", 0) is None:
-        said = "none: the software device's clock has no constants of this card"
+    said = _NO_TIMES if has_no_times(document) else meaning[document["times"]]
     yield _wrapped("times      ", said, width)
 
 

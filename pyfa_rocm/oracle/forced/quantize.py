@@ -61,7 +61,7 @@ def quantize(row: Row, seed: int, sizes: Sizes) -> Outcome:
     )  # fmt: skip
     number_of(params, fmha.fmha_quantize_kernel, row["name"])
     if nbytes := fmha.fmha_quantize_workspace_bytes(params):
-        room, address = workspace(nbytes)
+        _room, address = workspace(nbytes)
         params = replace(params, workspace=address, workspace_bytes=nbytes)
 
     def run() -> dict[str, Array]:

@@ -5,8 +5,8 @@
 // A workgroup owns 256 keys of a key head, for dK and dV, and walks over the rows of all query heads of its
 // group; or it owns 256 rows of a query head, for dQ, and walks over the keys. Gradients never leave its
 // registers before they are complete, so that they have the same bits in any order of workgroups. That takes
-// seven products where five would do; but a float32 sum of dQ in memory costs more than the two
-// (docs/kernels/bwd_pingpong.md). A launch has both kinds, keys first: the others fill their drain.
+// seven products where five would do; but a float32 sum of dQ in memory costs more than the two, by tiles of
+// 128 keys (docs/kernels/bwd_pingpong.md). A launch has both kinds, keys first: the others fill their drain.
 //
 // A wave owns 32 rows: "a" is the pair Q and K, whose product is S; "b" is dO and V, whose product is dP. Its
 // own rows stay in registers. Walked rows come in blocks of 32. Between two barriers lies a phase:
