@@ -155,8 +155,8 @@ def flash_attn_func(
     alibi_slopes : torch.Tensor, optional, float32 (nhead_q) or (batch, nhead_q)
         ``-slope * |i + seqlen_k - seqlen_q - j|`` is added to the scores.
     deterministic : bool
-        Whether q's gradient has the same bits from run to run, which may take more memory and time. All else
-        always has.
+        Give q's gradient the same bits in each run. That may take more memory and time. All other results
+        have them anyway.
     return_attn_probs : bool
         Whether to return the log-sum-exp and the probabilities too; for tests.
 

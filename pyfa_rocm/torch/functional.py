@@ -61,7 +61,7 @@ def flash_attn_func(
     alibi_slopes : torch.Tensor, optional, float32 (nhead_q) or (batch, nhead_q)
         As there. They have no gradient.
     deterministic : bool
-        Whether the gradient of q has the same bits from run to run, which may take more memory and time.
+        Give the gradient of q the same bits in each run. That may take more memory and time.
         ``torch.use_deterministic_algorithms`` asks for it too.
     return_attn_probs : bool
         Whether to return the log-sum-exp and the probabilities too. Only for tests: it takes memory for each

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import philox
-from built import this_arch
+from built import Row, this_arch
 from cases_judge import MANY_ROWS, expected, within
 from cases_place import NOT_READ, Placed, Placement
 from cases_types import DTYPES, Array, Case, Layout
@@ -211,6 +211,12 @@ def candidates(case: Case, ask: Ask, of: type[Backward] = Backward) -> list[str]
 def forced(case: Case, ask: Ask, name: str) -> Ask:
     """Ask for the candidate of this name, whichever it is."""
     return replace(ask, kernel=1 + candidates(case, ask).index(name))
+
+
+def by(row: Row, case: Case, ask: Ask | None = None) -> Ask:
+    """Ask for the kernel of a row, unless there is nothing to choose."""
+    ask = ask or Ask()
+    return forced(case, ask, row["name"]) if case.seqlen_q and case.seqlen_k else ask
 
 
 def run_backward(case: Case, ask: Ask | None = None) -> dict[str, Any]:

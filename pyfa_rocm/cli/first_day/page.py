@@ -107,7 +107,7 @@ def page(document: Result, report: str) -> str:
     Parameters
     ----------
     document : dict
-        What the file has.
+        The content of the results' file.
     report : str
         The report for a terminal.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backward import Ask, Backward, candidates, forced, run_backward
+from backward import Ask, Backward, by, candidates, run_backward
 from built import DTYPE_OF, Row, rows, this_arch
 from cases import Case, Varlen, bits
 from hypothesis import given, settings
@@ -31,12 +31,6 @@ def base(row: Row, **change: Any) -> Case:
         seed=3, alibi=int(row["alibi"]),
     )  # fmt: skip
     return replace(case, **change)
-
-
-def by(row: Row, case: Case, ask: Ask | None = None) -> Ask:
-    """Ask for the kernel, unless there is nothing to choose."""
-    ask = ask or Ask()
-    return forced(case, ask, row["name"]) if case.seqlen_q and case.seqlen_k else ask
 
 
 @OF_KERNEL

@@ -30,7 +30,7 @@ from plugins import errors, quick
 TESTS = quick.TESTS
 ROOT = TESTS.parent
 _PASSED = "may be noted"  # a property of a report; its value is a state and the test's line in its file
-# What these tests look at is made anew by each build, or is no part of the tree.
+# These tests look at results of a build, or at files outside of the tree.
 _ALWAYS = ("build", "evidence", "site", "windows")
 # Tests of files with these words depend on kernels, pages, or more of the package than the state has.
 _MORE = {

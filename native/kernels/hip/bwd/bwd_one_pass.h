@@ -245,7 +245,7 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
     load_rows(n + 1);
     this->cap();
     this->hide(at);
-    make_weights(this->first_column(at));
+    this->make_weights(this->first_column(at));
     // Here they are rounded, and not where they are used.
     asm volatile("" : "+v"(probabilities[0]), "+v"(probabilities[1]), "+v"(ds[0]), "+v"(ds[1]));
     drop_absent();
@@ -261,21 +261,6 @@ class BwdOnePass : BwdSide<T, kHdim, kScore, true, 8> {
     if (present >= 32) return;
     const bool absent = remade(lane) % 32 >= present;
     _Pragma("unroll") for (int i = 0; i < 8; ++i) ds[i / 4][i % 4] = absent ? 0 : ds[i / 4][i % 4];
-  }
-
-  __device__ void make_weights(float column) {
-    _Pragma("unroll") for (int i = 0; i < 16 + 8; i += 4) {
-      if (i >= 8) {
-        this->round_weights(i - 8, i - 4);
-        this->round_slopes(i - 8, i - 4);
-      }
-      if (i >= 4 && i < 20) {
-        this->raise_scores(i - 4, i);
-        this->subtract_own_d(i - 4, i);
-      }
-      if (i < 16) this->scale_scores(i, i + 4, column);
-      __builtin_amdgcn_sched_barrier(0);
-    }
   }
 
   // ---- dS in LDS, 512 bytes a row: 32 chunks of eight keys.

@@ -194,27 +194,11 @@ class BwdPingpongSide : BwdSide<T, kHdim, kScore, kKeys, kBwdPingpongWaves> {
     tiles.turn(n + group);
     this->cap();
     this->hide(at);
-    make_weights(this->first_column(at));
+    this->make_weights(this->first_column(at));
     this->next_block(n);
     wait_for_lds();  // what was turned was stored long ago
     wait_for_loads<kMayMiss>();
     split_row_sums(n + 1);
-  }
-
-  // Four elements at a time: exponentials wait for nothing that was asked for just before them.
-  __device__ void make_weights(float column) {
-    _Pragma("unroll") for (int i = 0; i < 16 + 8; i += 4) {
-      if (i >= 8) {
-        this->round_weights(i - 8, i - 4);
-        this->round_slopes(i - 8, i - 4);
-      }
-      if (i >= 4 && i < 20) {
-        this->raise_scores(i - 4, i);
-        this->subtract_own_d(i - 4, i);
-      }
-      if (i < 16) this->scale_scores(i, i + 4, column);
-      __builtin_amdgcn_sched_barrier(0);
-    }
   }
 
   int group;

@@ -206,6 +206,22 @@ class BwdSide {
     }
   }
 
+  // Four elements at a time: exponentials wait for nothing that was asked for just before them.
+  __device__ void make_weights(float column) {
+    _Pragma("unroll") for (int i = 0; i < 16 + 8; i += 4) {
+      if (i >= 8) {
+        round_weights(i - 8, i - 4);
+        round_slopes(i - 8, i - 4);
+      }
+      if (i >= 4 && i < 20) {
+        raise_scores(i - 4, i);
+        subtract_own_d(i - 4, i);
+      }
+      if (i < 16) scale_scores(i, i + 4, column);
+      __builtin_amdgcn_sched_barrier(0);
+    }
+  }
+
   // ---- LSE and D of walked rows.
 
   __device__ void load_row_sums(int n) {
