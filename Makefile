@@ -30,7 +30,7 @@ DEMO_BACKWARD = bwd_((fp16|bf16)_(d64|d128)(_alibi|_softcap)?_pingpong|bf16_d192
 TEST_KERNELS = $(TEST_OWN)|$(TEST_DECODE)|$(TEST_CK)
 TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_wide|_one_pass|_aiter|bwd_fp32_|_bwd_(dot|sum|bias)_|_merge_|_kv_append_|_quantize_
 TEST_DECODE = decode_((fp16|bf16)_(d64|d128)(_vectors)?|bf16_d576v512(_m128)?|bf16_d64_m32|(fp16|bf16)_fp8(fn)?_d128|bf16_fp8(fn)?_(d64_vectors|d576v512(_m128)?))$$
-TEST_CK = (fwd_fp16_d64_group_mask_pad_alibi|fwd_bf16_d64_mask_pad_dropout|bwd_fp16_d64)$$
+TEST_CK = (gfx9(0a|42)/fmha_fwd_(fp16_d64_group_mask_pad_alibi|bf16_d64_mask_pad_dropout)|bwd_fp16_d64)$$
 # SKIP_PASSED=1: without tests that passed before, in any clone: of the same tree, or if they use none of our kernels, on the
 # same device
 NOTED = --note-passed $(if $(SKIP_PASSED),--skip-passed)
@@ -97,7 +97,7 @@ demo:
 	@ln -sfn release/kernels.json build/kernels.json
 	@$(PYTHON) -m pyfa_rocm demo
 
-# Some kernels of each family, arch and origin. FULL_FOLLOWS=1: without tests that force one kernel, as `make test-full` will.
+# Some kernels of each family, arch and origin. FULL_FOLLOWS=1: leaves to `make test-full` what that would run again.
 test: KERNEL_FILTER = $(TEST_KERNELS)
 test:
 	@native/tools/toolchain.sh --targets "$(GPU_TARGETS)" --tests

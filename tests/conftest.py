@@ -42,7 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full-follows",
         action="store_true",
-        help="with --quick: leave tests that force one kernel to the whole run that follows",
+        help="with --quick: leave to the whole run that follows what it would run again: tests that force "
+        "one kernel, and all but one case of others",
     )
     passed.add_options(parser)
     parser.addoption(
@@ -62,7 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # So that the software device sees each array come and go: fresh memory, and none once it is gone.
     memory.most_kept_bytes = 0
     if config.getoption("--quick"):
-        config.pluginmanager.register(Quick(config.getoption("--budget"), config.getoption("--full-follows")))
+        counts_there = passed.may_count if config.getoption("--full-follows") else None
+        config.pluginmanager.register(Quick(config.getoption("--budget"), counts_there))
     is_worker = hasattr(config, "workerinput")
     if folder := os.environ.get(errors.VARIABLE):
         config.pluginmanager.register(errors.Keeping(Path(folder)))

@@ -58,6 +58,24 @@ def test_each_value_comes_first() -> None:
     assert quick.spread(items, 0) == []
 
 
+def test_what_a_whole_run_repeats_is_left_to_it() -> None:
+    """One case of a test stays, none that forces a kernel, and all whose notes count there."""
+
+    def items(file: str, function: str, **params: Any) -> list[Any]:
+        return [
+            SimpleNamespace(
+                name=f"{function}[{value}]", originalname=function, path=quick.TESTS / file,
+                get_closest_marker=lambda name: None, callspec=SimpleNamespace(params=params),
+            )
+            for value in "abc"
+        ]  # fmt: skip
+
+    every = items("device.py", "test_a") + items("ours.py", "test_b") + items("ours.py", "test_c", row=0)
+    assert quick.choose(every, None) == every
+    left: list[Any] = quick.choose(every, lambda path: path.name == "device.py")
+    assert [item.originalname for item in left] == ["test_a"] * 3 + ["test_b"]
+
+
 def test_what_forces_a_kernel() -> None:
     """A test with the mark, or of a row of the catalogue."""
 

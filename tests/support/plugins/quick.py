@@ -15,7 +15,7 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -100,15 +100,31 @@ def forces_a_kernel(item: pytest.Item) -> bool:
     return bool(item.get_closest_marker("every_kernel") or (callspec and "row" in callspec.params))
 
 
+def choose(items: list[pytest.Item], counts_there: Callable[[Path], bool] | None) -> list[pytest.Item]:
+    """Choose what runs; `counts_there` is as for Quick."""
+    counts = cases_by_test()
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(name_of(item), []).append(item)
+    chosen: list[pytest.Item] = []
+    for name, group in groups.items():
+        count, cases = counts.get(name, len(group)), group
+        if counts_there and not counts_there(group[0].path):
+            count, cases = min(count, 1), [item for item in group if not forces_a_kernel(item)]
+        chosen += cases if count >= len(cases) else spread(cases, count)
+    return chosen
+
+
 class Quick:
     """The plugin: `budget` seconds are for all tests of a process, 0 means that there is no limit.
 
-    If `full_follows`, a whole run with more kernels follows: tests that force a kernel are left to it.
+    If a whole run with more kernels follows, tests that force a kernel are left to it, and so are all but one
+    case of any other; not those of files for which `counts_there` is true, which it need not run again.
     """
 
-    def __init__(self, budget: float, full_follows: bool) -> None:
+    def __init__(self, budget: float, counts_there: Callable[[Path], bool] | None = None) -> None:
         self.budget = budget
-        self.full_follows = full_follows
+        self.counts_there = counts_there
         self.began = time.monotonic()
         self.is_partial = bool(json.loads(library.build_info_json())["kernel_filter"])
         os.environ[_VARIABLE] = "1"
@@ -116,16 +132,7 @@ class Quick:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave out what costs more than it covers."""
-        counts = cases_by_test()
-        groups: dict[str, list[pytest.Item]] = {}
-        for item in items:
-            groups.setdefault(name_of(item), []).append(item)
-        kept = {
-            id(item)
-            for name, group in groups.items()
-            for item in (group if name not in counts else spread(group, counts[name]))
-            if not (self.full_follows and forces_a_kernel(item))
-        }
+        kept = {id(item) for item in choose(items, self.counts_there)}
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
         items[:] = [item for item in items if id(item) in kept]
         for item in items:
