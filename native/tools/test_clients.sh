@@ -11,9 +11,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-group=clients names=(objects bitsandbytes pennylane triton cupy tinygrad jax)
+group=clients names=(objects bitsandbytes pennylane iree openmm triton cupy tinygrad jax)
 ARCHS=(gfx942 gfx90a gfx1100 gfx1201)  # of Triton, which compiles for each
 BITSANDBYTES_ARCHS=(gfx942 gfx1100)  # of bitsandbytes, whose library has code for each
+IREE_ARCHS=(gfx942 gfx1201)  # of IREE, whose compiler has another instruction set for each
 source native/tools/environments.sh
 source native/tools/kept.sh
 choose "$@"
@@ -50,6 +51,27 @@ client_bitsandbytes() {
 client_pennylane() {
   unpack pennylane
   run "PennyLane ($versions)" on_device "$root/build/venv" -- tests/clients/with_pennylane
+}
+
+client_iree() {
+  unpack iree
+  local arch
+  for arch in "${IREE_ARCHS[@]}"; do
+    run "IREE on $arch ($versions)" on_device "$root/build/venv" --arch "$arch" -- tests/clients/with_iree
+  done
+}
+
+# It compiles its kernels by hiprtc, and keeps them in the folder for temporary files. The checks that are off find what
+# docs/software-device.md says of its kernels.
+client_openmm() {
+  unpack openmm
+  local folder=$root/build/clients/openmm-hiprtc
+  rm -rf "$folder"
+  PYTHONPATH=tests build/venv/bin/python -m clients.hiprtc_setup "$folder"
+  mkdir "$folder/tmp"
+  local -x PATH=$folder/bin:$PATH LD_LIBRARY_PATH=$folder/lib TMPDIR=$folder/tmp
+  local -x FMHA_EMU_CHECKS=-global-race,-global-drain,-lds-race,-lds-unwritten
+  run "OpenMM ($versions)" on_device "$root/build/venv" -- tests/clients/with_openmm
 }
 
 client_triton() {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* hiprtc for CuPy, which compiles its kernels when they are first used: it writes the source to a file and
-   runs hipcc. It leaves out what CuPy does not use: headers given as text, names of templates. */
+/* hiprtc for CuPy and OpenMM, which compile their kernels when they are first used: it writes the source to a
+   file and runs hipcc. It leaves out what neither uses: headers given as text, lowered names of templates. */
 #include <fcntl.h>
 #include <hip/hip_runtime_api.h>
 #include <hip/hiprtc.h>
@@ -21,6 +21,7 @@ struct text {
 };
 struct _hiprtcProgram {
   char* source;
+  int names;
   struct text ProgramLog, Code;
 };
 
@@ -73,6 +74,17 @@ hiprtcResult hiprtcCreateProgram(hiprtcProgram* program, const char* source, con
   *program = calloc(1, sizeof **program);
   (*program)->source = strdup(source);
   (*program)->ProgramLog.bytes = calloc(1, 1), (*program)->Code.bytes = calloc(1, 1);
+  return HIPRTC_SUCCESS;
+}
+
+/* Keeps what a program names, such as the address of a variable, though its kernels may not use it. */
+hiprtcResult hiprtcAddNameExpression(hiprtcProgram program, const char* name) {
+  char* more = NULL;
+  if (asprintf(&more, "%s\n__device__ __attribute__((used)) const void* const hiprtc_name_%d = %s;\n",
+               program->source, program->names++, name) < 0)
+    return HIPRTC_ERROR_OUT_OF_MEMORY;
+  free(program->source);
+  program->source = more;
   return HIPRTC_SUCCESS;
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from built import this_arch
-from clients.with_cupy import cupy_setup
+from clients import hiprtc_setup
 
 import pyfa_rocm
 from pyfa_rocm import DeviceArray
@@ -80,12 +80,11 @@ class Hiprtc:
 def hiprtc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hiprtc]:
     """It, with a hipcc in front of all others, which notes its arguments."""
     folder = tmp_path_factory.mktemp("hiprtc")
-    calls, compiler, noting = folder / "calls", folder / "compiler", folder / "hipcc"
-    cupy_setup.hiprtc(folder)
-    compiler.write_text(cupy_setup.hipcc())
-    noting.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> {calls}\nexec {compiler} "$@"\n')
-    for script in (compiler, noting):
-        script.chmod(0o755)
+    calls, noting = folder / "calls", folder / "hipcc"
+    hiprtc_setup.hiprtc(folder)
+    hiprtc_setup.hipcc(folder / "compiler")
+    noting.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> {calls}\nexec {folder}/compiler/hipcc "$@"\n')
+    noting.chmod(0o755)
     before = os.environ["PATH"]
     os.environ["PATH"] = f"{folder}:{before}"
     yield Hiprtc(folder / "libhiprtc.so.7", calls)

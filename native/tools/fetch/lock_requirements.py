@@ -45,8 +45,8 @@ ADAPTERS = ROOT / "tests" / "adapters"
 CLIENTS = ROOT / "tests" / "clients"
 ENGINES = ROOT / "tests" / "engines"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-# The wheel runs with the glibc of native/cmake/Portable.cmake or a newer one. Engines run with CI's.
-GLIBC, GLIBC_OF_ENGINES = 28, 36
+# The wheel runs with the glibc of native/cmake/Portable.cmake or a newer one; clients and engines with CI's.
+GLIBC, GLIBC_OF_CI = 28, 36
 TORCH = "(?:cuda-.*|nvidia-.*|torch|triton)"  # it and what only its build for CUDA needs
 # And what else is of one version of torch, which engines ask for and do not need.
 OF_ENGINES = "(?:cuda-.*|nvidia-.*|torch.*|triton)"
@@ -113,10 +113,11 @@ def wanted() -> dict[Path, File]:
     }
     for path in CLIENTS.glob("*/requirements.in"):
         # Frameworks give up a Python before we do.
-        files[path.with_suffix(".txt")] = of_a_program(path, PYTHONS[1:], ".*")
+        found = of_a_program(path, PYTHONS[1:], ".*")
+        files[path.with_suffix(".txt")] = replace(found, glibc=GLIBC_OF_CI)
     for path in ENGINES.glob("*/requirements.in"):
         found = of_a_program(path, ENGINE_PYTHONS, f"(?!{OF_ENGINES}$).*")
-        files[path.with_suffix(".txt")] = replace(found, glibc=GLIBC_OF_ENGINES)
+        files[path.with_suffix(".txt")] = replace(found, glibc=GLIBC_OF_CI)
     return files
 
 
