@@ -181,7 +181,7 @@ HIP_API int hipDeviceGetUuid(HipUuid* uuid, int index) {
   return answered([&]() -> int {
     if (!uuid) return null_argument("hipDeviceGetUuid", "uuid");
     if (int e = check_device(index, "hipDeviceGetUuid")) return e;
-    char text[sizeof uuid->bytes + 1];
+    char text[24];  // for any number
     std::snprintf(text, sizeof text, "GPU-emu-%08d", index);
     std::memcpy(uuid->bytes, text, sizeof uuid->bytes);
     return hipSuccess;

@@ -27,7 +27,7 @@ void print(const QuantizeCase& c) { print(fields_of(c.params), &c.params); }
 bool is_small(const QuantizeCase& c, const fmha_kernel_info& info) {
   const fmha_quantize_params& p = c.params;
   const uint64_t groups = uint64_t{info.grid[0]} * info.grid[1] * info.grid[2];
-  return groups <= 64 && p.seqlen * p.nhead <= 4096;
+  return groups <= 64 && p.seqlen <= 4096 && p.nhead <= 4096 && p.seqlen * p.nhead <= 4096;
 }
 
 int64_t step(int64_t n, int64_t i, int64_t stride) { return n > 1 ? i * stride : 0; }
