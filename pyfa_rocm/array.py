@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from types import EllipsisType
 from typing import Any
 
 import ml_dtypes
@@ -19,6 +20,8 @@ from pyfa_rocm.device import device_index, use_device
 from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = ["DeviceArray", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "memory"]
+
+Index = slice | int | EllipsisType
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -260,9 +263,13 @@ class DeviceArray:
             )
         return self._view(0, shape, contiguous_strides(shape))
 
-    def __getitem__(self, key: slice | int | tuple[slice | int, ...]) -> DeviceArray:
-        """View by integers and slices with a positive step, as in NumPy."""
-        keys = key if isinstance(key, tuple) else (key,)
+    def __getitem__(self, key: Index | tuple[Index, ...]) -> DeviceArray:
+        """View by integers, slices with a positive step and `...`, as in NumPy."""
+        keys: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
+        for at, item in enumerate(keys):
+            if item is Ellipsis:
+                keys = (*keys[:at], *[slice(None)] * (self.ndim - len(keys) + 1), *keys[at + 1 :])
+                break
         if len(keys) > self.ndim:
             raise IndexError(f"got {len(keys)} indices, expected at most {self.ndim}")
         offset, shape, strides = 0, [], []
@@ -276,7 +283,10 @@ class DeviceArray:
                 strides.append(stride * step)
                 offset += start * stride if shape[-1] else 0
             else:
-                item = operator.index(item)
+                try:
+                    item = operator.index(item)
+                except TypeError as error:
+                    raise IndexError(f"index {dim}: got {item!r}, expected an integer or a slice") from error
                 if not -n <= item < n:
                     raise IndexError(f"index {dim}: got {item}, expected less than {n}")
                 offset += item % n * stride

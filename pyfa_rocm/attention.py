@@ -65,7 +65,8 @@ def flash_attn_func(
     softmax_scale : float, optional
         Factor on the scores; ``1 / sqrt(hdim)`` by default.
     causal : bool
-        Query row i sees key columns up to its own, ``i + seqlen_k - seqlen_q`` (aligned bottom-right).
+        Query row i sees key columns up to its own, ``i + seqlen_k - seqlen_q`` (aligned bottom-right). k and
+        v must be finite where hidden, too: a NaN there may reach rows that do not see it.
     window_size : (int, int)
         Keys to the left and right of that column that a query sees; negative, or seqlen_k or more, means
         unlimited. With `causal` the right side is 0.
@@ -161,7 +162,7 @@ def flash_attn_func(
         optional.add("alibi_slopes", alibi_slopes)
         optional.add("sinks", sinks)
         if drops:
-            optional.add_philox(philox)
+            optional.add_philox(philox, dropout_p)
         optional.add_descale("q_descale", q_descale)
         optional.add_descale("k_descale", k_descale)
         optional.add_descale("v_descale", v_descale)

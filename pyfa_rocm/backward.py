@@ -219,7 +219,7 @@ def _optional(options: Options, sequences: dict[str, Any], handle: int) -> Optio
     optional.add("alibi_slopes", options.alibi_slopes)
     optional.add("bias", options.bias)
     if options.dropout_p:
-        optional.add_philox(options.philox)
+        optional.add_philox(options.philox, options.dropout_p)
     for name, array in sequences.items():
         optional.add(name, array)
     return optional

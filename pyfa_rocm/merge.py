@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from pyfa_rocm._call.arrays import Array, to_read, to_write
-from pyfa_rocm._call.checks import lse_strides, require_like, require_output, strided
+from pyfa_rocm._call.checks import dtype_name, lse_strides, require_like, require_output, strided
 from pyfa_rocm._call.merge import LseParts, MergeParams, Parts, merge_to_c
 from pyfa_rocm._call.numbers import truth
+from pyfa_rocm._call.params import DTYPES
 from pyfa_rocm._call.placed import Placed, at_tags
 from pyfa_rocm._call.plan import find, keep
 from pyfa_rocm._runtime import library
@@ -138,7 +139,10 @@ def merged_layouts(
     """Check a merge of partial outputs; return the layouts of "out" and "lse"."""
     _check_parts(outs, lses)
     dtype = written["out"].layout.dtype if "out" in written else outs.dtype
-    dtype = dtype if out_dtype is None else out_dtype
+    if out_dtype is not None:
+        dtype = dtype_name(out_dtype)
+        if dtype not in DTYPES:
+            raise InvalidArgumentError(f"out_dtype: got {out_dtype!r}, expected one of {', '.join(DTYPES)}")
     shapes = {"out": (outs.shape[1:], dtype), "lse": (lses.shape[1:], "float32")}
     layouts = {
         name: written[name].layout if name in written else contiguous(shape, kind, outs.device)

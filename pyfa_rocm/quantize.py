@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from pyfa_rocm._call.arrays import Array, to_read, to_write
-from pyfa_rocm._call.checks import require_like, strided
+from pyfa_rocm._call.checks import dtype_name, require_like, strided
 from pyfa_rocm._call.numbers import to_integer, truth
 from pyfa_rocm._call.params import CATALOGUE_TYPES, FP8
 from pyfa_rocm._call.quantize import Descale, QuantizeParams, require_unit
@@ -55,7 +58,7 @@ def flash_attn_quantize(
     out : array, optional
         The array for the 8-bit floats, shaped like x. By default a new DeviceArray.
     out_descale : array, float32, optional
-        The array for computed scales. By default a new DeviceArray.
+        The array for computed scales. By default a new DeviceArray. Without elements in x it is not written.
     out_dtype : str, optional
         By default that of `out`, or the device's 8-bit float.
     stream : object, optional
@@ -66,7 +69,7 @@ def flash_attn_quantize(
     out, descale : array
         An element of x, or of its rotation, is about descale * out. descale is (1,) for "tensor", (batch,
         nhead / heads_per_scale) for "head", with a last dimension of blocks for "block"; without batch if x
-        has none; None for scale_unit None.
+        has none; None for scale_unit None. Without elements in x it is 1.
 
     Raises
     ------
@@ -98,11 +101,11 @@ def flash_attn_quantize(
     if descale is not None and out_descale is not None:
         raise InvalidArgumentError("out_descale: got an array, expected None with descale, which is read")
     heads = to_integer("heads_per_scale", heads_per_scale)
-    blocks = None if block_tokens is None else to_integer("block_tokens", block_tokens)
+    blocks = None if block_tokens is None else to_integer("block_tokens", block_tokens, 1)
     shape = _scales_shape(layout, scale_unit, blocks, heads)
     previous = enter_device(layout.device)
     try:
-        target = _out(layout, out, _dtype(layout, scale_unit, out, out_dtype), handle)
+        target = _out(layout, scale_unit, out, _dtype(layout, scale_unit, out, out_dtype), handle)
         scales = _scales(layout, shape, descale, out_descale, handle)
         params = QuantizeParams(
             dtype=layout.dtype, out_dtype=target.layout.dtype, **_sizes(layout), x=_strided(source),
@@ -134,17 +137,16 @@ def _scales_shape(x: Layout, unit: str | None, block: int | None, heads: int) ->
     if heads < 1 or nhead % heads:
         raise InvalidArgumentError(f"heads_per_scale: got {heads}, expected a divisor of nhead = {nhead}")
     shape = (*batch, nhead // heads)
-    if block is None:
-        return shape
-    if block < 1:
-        raise InvalidArgumentError(f"block_tokens: got {block}, expected 1 or more")
-    return (*shape, -(-seqlen // block))
+    return shape if block is None else (*shape, -(-seqlen // block))
 
 
 def _dtype(x: Layout, unit: str | None, out: Any, wanted: str | None) -> str | None:
     """Return the type of the result; None: that of `out`."""
-    if wanted is not None or out is not None:
-        return wanted
+    if wanted is not None:
+        _require_type("out_dtype", dtype_name(wanted), x, unit)
+        return dtype_name(wanted)
+    if out is not None:
+        return None
     if unit is None:
         return x.dtype
     arch = devices()[x.device].arch
@@ -155,12 +157,21 @@ def _dtype(x: Layout, unit: str | None, out: Any, wanted: str | None) -> str | N
     raise InvalidArgumentError(f"out_dtype: got None, expected one of {', '.join(FP8)}: {arch} has none")
 
 
-def _out(x: Layout, out: Any, dtype: str | None, handle: int) -> Array:
+def _require_type(name: str, dtype: str, x: Layout, unit: str | None) -> None:
+    types = (x.dtype,) if unit is None else FP8
+    if dtype not in types:
+        raise InvalidArgumentError(
+            f"{name}: got {dtype}, expected {' or '.join(types)} with scale_unit={unit!r}"
+        )
+
+
+def _out(x: Layout, unit: str | None, out: Any, dtype: str | None, handle: int) -> Array:
     if out is None:
         assert dtype is not None
         return DeviceArray.allocate(contiguous(x.shape, dtype, x.device), handle)
     target = to_write(out, "out", handle)
     require_like("out", target.layout, x.shape, dtype or target.layout.dtype, "x", x)
+    _require_type("out", target.layout.dtype, x, unit)
     return target
 
 
@@ -172,6 +183,8 @@ def _scales(
             raise InvalidArgumentError("descale: got an array, expected None with scale_unit=None")
         return None
     if descale is None and out_descale is None:
+        if not math.prod(x.shape):
+            return DeviceArray.from_numpy(np.ones(shape, np.float32), x.device)  # no kernel writes it
         return DeviceArray.allocate(contiguous(shape, "float32", x.device), handle)
     if descale is not None:
         name, scales = "descale", to_read(descale, "descale", handle)

@@ -117,7 +117,7 @@ enum {
 };
 
 /* The keys that a query sees. Query row i stands at key column i + seqlen_k - seqlen_q ("bottom-right": the last query
- * sees the last key) unless the name says top-left, where it stands at column i. */
+ * sees the last key) unless the name says top-left: at column i. K and V must be finite where hidden, too. */
 typedef int32_t fmha_mask;
 enum {
   FMHA_MASK_NONE = 0,            /* every key */

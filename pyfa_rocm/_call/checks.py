@@ -21,6 +21,7 @@ from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 __all__ = [
     "bias_strides",
     "check",
+    "dtype_name",
     "lse_strides",
     "output_dtype",
     "output_layout",
@@ -250,7 +251,7 @@ def _batch(arrays: dict[str, Layout], q: Layout) -> int:
     return batch
 
 
-def _dtype_name(out_dtype: Any) -> str:
+def dtype_name(out_dtype: Any) -> str:
     """Return the name of a type given as a name, or as a type of NumPy, ml_dtypes or torch."""
     if isinstance(out_dtype, str):
         return out_dtype
@@ -263,7 +264,7 @@ def _dtype_name(out_dtype: Any) -> str:
 def output_dtype(out: Layout | None, out_dtype: Any, q: Layout) -> str:
     """Check `out_dtype`, and return the type of the output."""
     if out_dtype is not None:
-        dtype = _dtype_name(out_dtype)
+        dtype = dtype_name(out_dtype)
         if dtype not in DTYPES:
             raise InvalidArgumentError(f"out_dtype: got {out_dtype!r}, expected one of {', '.join(DTYPES)}")
         return dtype

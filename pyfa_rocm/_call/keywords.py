@@ -58,7 +58,7 @@ def add_keywords(optional: OptionalArguments, ours: Mapping[str, Any], dropout_p
         for name in DESCALES:
             optional.add_descale(name, ours.get(name))
     if dropout_p:
-        optional.add_philox(ours.get("philox"))
+        optional.add_philox(ours.get("philox"), dropout_p)
 
 
 def key_of(ours: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -56,16 +56,16 @@ def to_float(name: str, value: Any) -> float:
         raise InvalidArgumentError(f"{name}: got {value!r}, expected a number") from error
 
 
-def to_integer(name: str, value: Any) -> int:
-    """Return an integer, not negative."""
+def to_integer(name: str, value: Any, least: int = 0) -> int:
+    """Return an integer, not below `least`."""
     try:
         number = int(value)
         if number != value:
             raise ValueError("not an integer")
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(f"{name}: got {value!r}, expected an integer") from error
-    if number < 0:
-        raise InvalidArgumentError(f"{name}: got {number}, expected 0 or more")
+    if number < least:
+        raise InvalidArgumentError(f"{name}: got {number}, expected {least} or more")
     return number
 
 

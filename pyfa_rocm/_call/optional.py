@@ -86,9 +86,11 @@ class OptionalArguments:
     def _is_at(array: DeviceArray | Tensor | None, address: int) -> bool:
         return array is not None and array.address == address
 
-    def add_philox(self, philox: Any) -> None:
+    def add_philox(self, philox: Any, dropout_p: float) -> None:
         """Take the random state of dropout: two integers, or an array of two."""
         if philox is None:
+            if not 0 <= dropout_p < 1:
+                raise InvalidArgumentError(f"dropout_p: got {dropout_p}, expected from 0 to below 1")
             raise InvalidArgumentError(
                 "philox: got None, expected (seed, offset), or a device array of these two as uint64, "
                 "because dropout_p is above 0: no random state is kept here"

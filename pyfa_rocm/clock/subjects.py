@@ -166,6 +166,7 @@ class Subject(ABC):
     """A way to compute attention."""
 
     name: str
+    directions: tuple[str, ...] = ("forward", "backward")  # that it may do
 
     def variants(self) -> Sequence[Subject]:
         """Return the ways of which the fastest is taken, as one that tunes itself does on a card."""
@@ -289,6 +290,7 @@ class AiterBackward(_EmbeddedAiter):
     """
 
     name = "aiter backward a32"
+    directions = ("backward",)
 
     @contextmanager
     def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
@@ -358,6 +360,7 @@ class AiterForward(_EmbeddedAiter):
     """AITER's forward kernels as the library embeds them, for cards of which `Aiter` has no objects."""
 
     name = "aiter"
+    directions = ("forward",)
 
     @contextmanager
     def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
@@ -387,6 +390,8 @@ def _aiter_code(path: Path) -> tuple[Code, str]:
 class Aiter(Peer):
     """AITER's forward kernels for an MI300X with one rounding, from the folder that has its code objects."""
 
+    directions = ("forward",)
+
     def __init__(self, folder: Path, rounding: str) -> None:
         if rounding not in ROUNDINGS:
             raise InvalidArgumentError(f"rounding: got {rounding!r}, expected one of {', '.join(ROUNDINGS)}")
@@ -398,7 +403,8 @@ class Aiter(Peer):
         shape = arrays.shape
         got = (direction, shape.hdim, shape.dtype)
         if got != _AITER_DOES:
-            raise UnsupportedError(f"AITER's objects: got {got}, expected {_AITER_DOES}")
+            texts = ("{} of head dim {} in {}".format(*what) for what in (got, _AITER_DOES))
+            raise UnsupportedError("AITER's objects: got {}, expected {}".format(*texts))
         mask = "causal_" if shape.causal else ""
         code, kernel = _aiter_code(self.folder / f"fwd_hd128_bf16_{mask}{self._rounding}.co")
         tiles = -(-shape.seqlen // _AITER_TILE)

@@ -120,7 +120,7 @@ class Operands(Arrays):
         self._numbers: dict[str, Any] = {}
         numbers, philox = OptionalArguments(0), options.philox
         if options.dropout_p and isinstance(philox, (tuple, list)):
-            numbers.add_philox(philox)
+            numbers.add_philox(philox, options.dropout_p)
             seed, offset = philox
             self._numbers |= {"philox_seed": int(seed), "philox_offset": int(offset)}
         elif options.dropout_p:

@@ -133,7 +133,7 @@ class Invocation:
                 optional.add(name, tensor)
         if a.dropout_p:
             seeds = (a.philox_seed & _UINT64, a.philox_offset & _UINT64)
-            optional.add_philox(described.get("philox", seeds))
+            optional.add_philox(described.get("philox", seeds), a.dropout_p)
         for name in DESCALES:
             optional.add_descale(name, getattr(a, name))
         return optional

@@ -376,3 +376,42 @@ def test_nothing_to_do(change: dict[str, Any]) -> None:
     pyfa_rocm.fmha_quantize_prepare(params)
     assert pyfa_rocm.fmha_quantize_kernel(params).step_count == 0
     assert pyfa_rocm.fmha_quantize_workspace_bytes(params) == 0
+
+
+@pytest.mark.parametrize("unit", ["tensor", "head", "block"])
+@pytest.mark.parametrize("shape", [(1, 0, 2, 64), (0, 3, 2, 64), (0, 2, 64)], ids=str)
+def test_scales_of_nothing(shape: tuple[int, ...], unit: str) -> None:
+    """They are 1, and not what memory held before."""
+    DeviceArray.from_numpy(np.full(2, 1234.5, np.float32))
+    x = DeviceArray.empty(shape, "float16")
+    _, descale = flash_attn_quantize(x, scale_unit=unit, block_tokens=4 if unit == "block" else None)
+    assert np.all(descale.to_numpy() == 1)
+    assert unit != "tensor" or descale.shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"out_dtype": "foo"}, "out_dtype: got foo, expected float8_e4m3fnuz or float8_e4m3fn with"),
+        ({"out_dtype": "float16"}, "out_dtype: got float16, expected float8"),
+        (
+            {"scale_unit": None, "hadamard": True, "out_dtype": "float8_e4m3fn"},
+            "out_dtype: got float8_e4m3fn, expected float16 with scale_unit=None",
+        ),
+        ({"block_tokens": -1, "scale_unit": "block"}, "block_tokens: got -1, expected 1 or more"),
+        ({"block_tokens": 0, "scale_unit": "block"}, "block_tokens: got 0, expected 1 or more"),
+    ],
+    ids=str,
+)
+def test_refusals_of_python(change: dict[str, Any], said: str) -> None:
+    """They name the function's own arguments."""
+    x = DeviceArray.empty((1, 4, 2, 64), "float16")
+    with pytest.raises(InvalidArgumentError) as caught:
+        flash_attn_quantize(x, **change)
+    assert str(caught.value).startswith(said)
+
+
+def test_an_output_of_a_wrong_type() -> None:
+    x, out = (DeviceArray.empty((1, 4, 2, 64), "float16") for _ in range(2))
+    with pytest.raises(InvalidArgumentError, match="out: got float16, expected float8_e4m3fnuz or"):
+        flash_attn_quantize(x, out=out)

@@ -89,8 +89,14 @@ def test_scalar_and_empty(shape: tuple[int, ...]) -> None:
 _slices = st.slices(6).filter(lambda s: s.step is None or s.step > 0)
 
 
-@given(keys=st.lists(_slices | st.integers(-6, 5), max_size=3), axes=st.permutations((0, 1, 2)))
-def test_views_are_numpys(keys: list[Any], axes: list[int]) -> None:
+@given(
+    keys=st.lists(_slices | st.integers(-6, 5), max_size=3),
+    axes=st.permutations((0, 1, 2)),
+    dots=st.none() | st.integers(0, 3),
+)
+def test_views_are_numpys(keys: list[Any], axes: list[int], dots: int | None) -> None:
+    if dots is not None:
+        keys.insert(dots, ...)
     host = _ramp((6, 6, 6), np.int64).transpose(axes)
     view = DeviceArray.from_numpy(_ramp((6, 6, 6), np.int64)).transpose(*axes)[tuple(keys)]
     np.testing.assert_array_equal(view.to_numpy(), host[tuple(keys)])
@@ -102,6 +108,8 @@ def test_views_are_numpys(keys: list[Any], axes: list[int]) -> None:
         (lambda a: a[0, 0, 0], "3 indices"),
         (lambda a: a[4], "index 0: got 4"),
         (lambda a: a[:, ::-1], "index 1: got step -1"),
+        (lambda a: a[..., ...], "index 1: got Ellipsis, expected an integer or a slice"),
+        (lambda a: a["x"], "index 0: got 'x', expected"),
     ],
 )
 def test_bad_index(call: Any, message: str) -> None:

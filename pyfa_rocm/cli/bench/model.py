@@ -110,6 +110,8 @@ def rows(
                 for name, way in ways.items():
                     row = problem.as_json() | {"direction": direction, "implementation": name}
                     bar.update()
+                    if direction not in way.directions:
+                        continue
                     try:
                         yield row | estimate(way, problem, direction).as_json() | {"reason": ""}
                     except UnsupportedError as error:

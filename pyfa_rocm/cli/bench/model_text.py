@@ -47,7 +47,10 @@ def tables(result: Row) -> str:
     modelled = {row["implementation"] for row in rows if not row["reason"]}
     for key, members in groups([row for row in rows if row["implementation"] in modelled]).items():
         lines += ["", title(key), head, *(_line(row, way) for row in members)]
-    # A way that does none of the problems has no rows, but its reasons, each once.
-    missing = [row for row in rows if row["implementation"] not in modelled]
-    reasons = dict.fromkeys(f"No model of {row['implementation']}: {row['reason']}" for row in missing)
-    return "\n".join([*lines, "", textwrap.fill(MEANING, WIDTH), *reasons])
+    # Ways that do none of the problems have no rows, but each reason stands once.
+    without: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row["implementation"] not in modelled:
+            without.setdefault(row["reason"], {})[row["implementation"]] = None
+    reasons = [f"No model of {', '.join(names)}: {reason}" for reason, names in without.items()]
+    return "\n".join([*lines, "", *(textwrap.fill(text, WIDTH) for text in (MEANING, *reasons))])

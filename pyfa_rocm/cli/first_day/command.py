@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` takes."""
     add = parser.add_argument
     add("--out", type=_file, metavar="FILE", default=Path("first-day.json"), help="default: first-day.json")
-    add("--steps", type=_parts, metavar="PART,...", default=PARTS, help=f"default: {','.join(PARTS)}")
+    add("--steps", type=_parts, metavar="PART,...", default=PARTS, help=f"default: {', '.join(PARTS)}")
     add("--kernels", type=_pattern, metavar="REGEX", default="", help="force only kernels of such names")
     add("--minutes", type=_minutes, metavar="N", help="begin no step after that (default: 30; software: 5)")
     add("--fresh", action="store_true", help="begin anew, and replace the file")

@@ -318,3 +318,10 @@ def test_refused_arguments(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         flash_attn_merge(**arrays)
     assert said in str(caught.value)
+
+
+def test_a_type_that_there_is_not() -> None:
+    """The message names the function's argument."""
+    outs, lses = DeviceArray.empty((2, 1, 4, 2, 64), "float32"), DeviceArray.empty((2, 1, 2, 4), "float32")
+    with pytest.raises(InvalidArgumentError, match=r"^out_dtype: got 'foo', expected one of float16"):
+        flash_attn_merge(outs, lses, out_dtype="foo")

@@ -207,6 +207,15 @@ def test_addresses(address: int) -> None:
         p.fmha_bwd_supported(replace(_params()["bwd"], workspace=address))
 
 
+@pytest.mark.parametrize("dropout_p", [-0.1, 1.0])
+def test_dropout_comes_before_its_random_state(dropout_p: float) -> None:
+    q = _ones(1, 4, 2, 64)
+    with pytest.raises(
+        p.InvalidArgumentError, match=f"^dropout_p: got {dropout_p}, expected from 0 to below 1"
+    ):
+        p.flash_attn_func(q, q, q, dropout_p=dropout_p)
+
+
 def test_views() -> None:
     x = _ones(2, 8)
     assert _wrong(lambda value: x[value], (IndexError, ValueError)) == {}
