@@ -22,6 +22,7 @@ ARCHS = ("gfx1030", "gfx1100", "gfx1150", "gfx1201")
 SUITES = (
     *("vop", "vop3p", "vopc", "carry", "mad", "lanes", "scalar", "scalar_control", "smem", "ds"),
     *("global", "buffer", "format", "scratch", "rdna", "rdna_dpp", "rdna_scalar", "rdna_rest", "transposed"),
+    "rdna_cards",
 )
 CHECKS = ("flat", "halves", "rdna", "scalars")
 _TESTS = Path(__file__).resolve().parents[1]
