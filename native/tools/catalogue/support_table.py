@@ -48,9 +48,10 @@ KIND = ("", "arch", "dtype", "head dim")
 MERGED = (3, 2, 1)  # columns whose values are listed in one line if all else is the same
 NOTE = """A cell names the smallest kernel set that has it, for batches and, after a slash where that differs,
 for varlen; masks and lengths are any unless it says otherwise. A head dim is the largest a kernel takes: it
-does any multiple of 8 below (fp8: 16) too, and if a cell is empty, the next larger one may do it. The set
-`ci`, which `make` builds, has each feature, head dim and dtype at least once; `pyfa-rocm info --kernels`
-lists its kernels. fp8 is the 8-bit float e4m3fnuz, and fp8fn is OCP's e4m3fn.
+does any multiple of 8 below (fp8: 16) too, and if a cell is empty, the next larger one may do it. A release's
+wheel has the set `default`. A checkout builds `ci`, which has each feature, head dim and dtype at least once;
+`make build KERNEL_SET=default` builds the other, and `full` in the same way. `pyfa-rocm info --kernels` lists
+what a build has. fp8 is the 8-bit float e4m3fnuz, and fp8fn is OCP's e4m3fn.
 """
 
 Line = tuple[str, ...]
