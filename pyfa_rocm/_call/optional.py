@@ -17,7 +17,7 @@ from pyfa_rocm._runtime.tensor import Layout, Tensor, as_tensor
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["ADDRESS_FIELDS", "DESCALES", "OptionalArguments"]
+__all__ = ["ADDRESS_FIELDS", "DESCALES", "OptionalArguments", "require_chance"]
 
 # The field of the C struct for the address of an array, by the array's name in the public functions.
 ADDRESS_FIELDS = {
@@ -38,6 +38,12 @@ _MOST_UINT64 = 2**64 - 1
 def _index(field: str) -> int:
     """Return where a field of the C struct is, in units of its size."""
     return c_layout().offsets[field] // (4 if field in DESCALES else 8)
+
+
+def require_chance(dropout_p: float) -> None:
+    """Raise unless it is a chance that leaves something."""
+    if not 0 <= dropout_p < 1:
+        raise InvalidArgumentError(f"dropout_p: got {dropout_p}, expected from 0 to below 1")
 
 
 class OptionalArguments:
@@ -89,8 +95,7 @@ class OptionalArguments:
     def add_philox(self, philox: Any, dropout_p: float) -> None:
         """Take the random state of dropout: two integers, or an array of two."""
         if philox is None:
-            if not 0 <= dropout_p < 1:
-                raise InvalidArgumentError(f"dropout_p: got {dropout_p}, expected from 0 to below 1")
+            require_chance(dropout_p)
             raise InvalidArgumentError(
                 "philox: got None, expected (seed, offset), or a device array of these two as uint64, "
                 "because dropout_p is above 0: no random state is kept here"

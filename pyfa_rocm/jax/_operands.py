@@ -15,7 +15,7 @@ from pyfa_rocm._call.checks import check, output_layout, plain_fields
 from pyfa_rocm._call.keywords import options_of
 from pyfa_rocm._call.lengths import LENGTHS, require_packed
 from pyfa_rocm._call.numbers import to_integer
-from pyfa_rocm._call.optional import ADDRESS_FIELDS, DESCALES, OptionalArguments
+from pyfa_rocm._call.optional import ADDRESS_FIELDS, DESCALES, OptionalArguments, require_chance
 from pyfa_rocm._call.params import Options
 from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
@@ -124,6 +124,7 @@ class Operands(Arrays):
             seed, offset = philox
             self._numbers |= {"philox_seed": int(seed), "philox_offset": int(offset)}
         elif options.dropout_p:
+            require_chance(options.dropout_p)
             self._add_philox(philox)
         for name in DESCALES:
             numbers.add_descale(name, getattr(options, name))
