@@ -115,7 +115,7 @@ print(1e3 * (time.process_time() - begin))
     ids=["library", "forward", "backward"],
 )
 def test_loading_takes_less_than_20_milliseconds(code: str) -> None:
-    """CPU time of the library with all its kernels, then of those of a call; the best of several processes."""
+    """CPU time of the library with all its kernels, then of a call's; the best of several processes."""
     taken = sorted(float(run(code)) for _ in range(5))
     print([round(x, 2) for x in taken])
     assert taken[0] < 20
