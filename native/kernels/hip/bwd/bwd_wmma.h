@@ -39,11 +39,13 @@
 //   128     32      64 KiB    1                   128, 0, 32, 32
 //   256     32      64 KiB    1                   64, 64 (gfx12: 32), 32, 32
 //
-// The gradient of a bias (hip/bwd/bwd_wmma_bias.h) has workgroups of its own.
+// The gradient of a bias (hip/bwd/bwd_wmma_bias.h) has workgroups of its own. On gfx11 and gfx12
+// hip/bwd/bwd_wmma_roles.h does head dim 128 without features but masks.
 #pragma once
 
 #include "common/device.h"
 #include "hip/bwd/bwd_wmma_parts.h"
+#include "hip/bwd/bwd_wmma_roles.h"
 #include "hip/bwd/bwd_wmma_scores.h"
 #include "hip/common/wmma_tiles.h"
 
@@ -127,7 +129,7 @@ class BwdWmma {
 
     __device__ void work() {
       begin();
-      Walk walk = walk_of();
+      Walk walk = Walk::template of<kKeys>(seen_.all, head_);
       if (walk.more()) load(walk);
       if (kApart && walk.more()) store_rows();
       while (walk.more()) {
@@ -171,12 +173,14 @@ class BwdWmma {
       row_ = wave_first_ + (lane_ & 15);
       own_rows_ = kKeys ? s_.seqlen_k : s_.seqlen_q;
       walked_rows_ = kKeys ? s_.seqlen_q : s_.seqlen_k;
-      begin_window(window_of<kKeys>(p, s_));
+      seen_.begin<kOwn, kGroup>(window_of<kKeys>(p, s_), first_, wave_first_, row_, own_rows_, walked_rows_);
       own_begin_ = OwnTile::begin_b(wave / kParts * kGroup, lane_);
       walk_begin_ = WalkTile::begin_a(lane_) + part_ * kDims * 2;
       turned_begin_ = TurnedTile::begin_a(lane_) + TurnedTile::line(part_ * kDims);
-      own_a_.load(rows_a<T, kKeys>(p, s_, head_), p.hdim_q, first_, lane_, lds_ + 4 * kWalkBytes);
-      own_b_.load(rows_b<T, kKeys>(p, s_, head_), p.hdim_v, first_, lane_, lds_ + 4 * kWalkBytes + kOwnBytes);
+      const int wave_row = wave / kParts * kGroup;
+      own_a_.load(rows_a<T, kKeys>(p, s_, head_), p.hdim_q, first_, wave_row, lane_, lds_ + 4 * kWalkBytes);
+      own_b_.load(rows_b<T, kKeys>(p, s_, head_), p.hdim_v, first_, wave_row, lane_,
+                  lds_ + 4 * kWalkBytes + kOwnBytes);
       a_.begin(rows_a<T, !kKeys>(p, s_, head_).row_bytes, p.hdim_q);
       b_.begin(rows_b<T, !kKeys>(p, s_, head_).row_bytes, p.hdim_v);
       if constexpr (!kKeys) {
@@ -195,25 +199,7 @@ class BwdWmma {
       if constexpr (kKeys) sums_b_.clear();
     }
 
-    // The rows that the lane's row sees; that some of the wave's rows, and all of them, see; the workgroup's.
-    __device__ void begin_window(const Window& w) {
-      const int last = min(wave_first_ + kGroup, own_rows_) - 1;
-      shown_ = w.seen_by(row_, row_, row_ < own_rows_ ? walked_rows_ : 0);
-      seen_ = w.seen_by(wave_first_, last, walked_rows_);
-      whole_ = {w.seen_by(last, last, walked_rows_).begin,
-                w.seen_by(wave_first_, wave_first_, walked_rows_).end};
-      if (wave_first_ + kGroup > own_rows_) whole_.end = 0;
-      all_ = w.seen_by(first_, min(first_ + kOwn, own_rows_) - 1, walked_rows_);
-    }
-
     // ---- The walk.
-
-    __device__ Walk walk_of() const {
-      const int ratio = arguments().nhead_ratio_qk;
-      const RowRange range = {all_.begin / kWalk * kWalk, all_.end};
-      const int first_head = kKeys ? head_ * ratio : head_ / ratio;
-      return {first_head, first_head + (kKeys ? ratio : 1), range.begin, range};
-    }
 
     __device__ void load(const Walk& walk) {
       if (walk.head != from_head_) begin_head(walk.head);
@@ -222,7 +208,7 @@ class BwdWmma {
       if constexpr (kKeys) {
         const int rows = min(walked_rows_ - walk.at, kWalk);
         const Resource lse = floats(from_lse_ + walk.at, rows), d = floats(from_d_ + walk.at, rows);
-        const int lane = remade(lane_), own = (lane % 16 / 8 * 16 + lane / 16 * 8 + lane % 8) * 4;
+        const int own = held_row(remade(lane_)) * 4;
         _Pragma("unroll") for (int i = 0; i < kRegisters; ++i) {
           lse_[i] = load_float(lse, own + i * 128);
           d_[i] = load_float(d, own + i * 128);
@@ -262,7 +248,7 @@ class BwdWmma {
         if (seen) add(first / kGroup, weights);
       }
     }
-    __device__ bool sees(int at) const { return at < seen_.end && at + kPair * kGroup > seen_.begin; }
+    __device__ bool sees(int at) const { return seen_.any(at, kPair * kGroup); }
 
     __device__ void tile_apart(const Walk& walk, const Walk& after, float lse, float d) {
       const bool seen = sees(walk.at), early = wave_ < kWaves / 2;
@@ -383,7 +369,7 @@ class BwdWmma {
         if constexpr (kFeatures.dropout) s[j][i] = if_bit(kept, i, s[j][i]);
         if constexpr (i == 7) __builtin_amdgcn_sched_barrier(0);
       });
-      if (at < whole_.begin || at + kPair * kGroup > whole_.end) hide(shown_, at + eight, s, dp);
+      if (seen_.hides(at, kPair * kGroup)) hide(seen_.shown, at + eight, s, dp);
     }
 
     __device__ void round(const Float8 (&s)[kPair], const Float8 (&dp)[kPair], Weights& weights) const {
@@ -439,22 +425,9 @@ class BwdWmma {
 
     __device__ void write(const Sums& sums, float factor, void* gradient, const BwdStrides& strides,
                           int64_t first, int hdim) const {
-      if (arguments().float_gradients) {
-        write_as(sums, factor, typed<float>(gradient), strides, first, hdim);
-      } else {
-        write_as(sums, factor, typed<T>(gradient), strides, first, hdim);
-      }
-    }
-
-    template <typename E>
-    __device__ void write_as(const Sums& sums, float factor, E* gradient, const BwdStrides& strides,
-                             int64_t first, int hdim) const {
-      const int rows = min(own_rows_ - first_, kOwn);
-      E* const base = rows_of(gradient, strides, s_, first, head_) + first_ * strides.row;
-      const auto row_bytes = static_cast<uint32_t>(strides.row * sizeof(E));
-      const Resource to = resource(base, rows * row_bytes);
-      const int dim = part_ * kDims + lane_ / 16 * 8;
-      write_sums<E>(sums.x, factor, to, (row_ - first_) * row_bytes, dim, hdim);
+      const WmmaOwnRows own = {s_, head_, first_, min(own_rows_ - first_, kOwn)};
+      write_gradient<T>(sums.x, factor, gradient, strides, first, own, row_ - first_,
+                        part_ * kDims + lane_ / 16 * 8, hdim);
     }
 
     BwdSequence s_;
@@ -462,7 +435,7 @@ class BwdWmma {
     int head_, first_;
     int lane_, wave_, part_, wave_first_, row_;
     int own_rows_, walked_rows_;
-    RowRange shown_, seen_, whole_, all_;
+    WmmaSeen seen_;
     int own_begin_, walk_begin_, turned_begin_;
     Own own_a_, own_b_;
     TurningMover<kWalk, kHdim, kBlockSize> a_, b_;
@@ -478,6 +451,19 @@ class BwdWmma {
   };
 };
 
+// Two waves for 16 rows (hip/bwd/bwd_wmma_roles.h): of plain problems and masks.
+template <int kHdim, WmmaFeatures kFeatures>
+constexpr bool has_roles() {
+#if defined(__GFX10__)
+  return false;
+#else
+  return kHdim == 128 && !kFeatures.shapes() && !kFeatures.dropout && !kFeatures.dbias;
+#endif
+}
+template <typename T, int kHdim, WmmaFeatures kFeatures>
+using BwdWmmaOf = std::conditional_t<has_roles<kHdim, kFeatures>(), BwdWmmaRoles<T, kHdim, kFeatures>,
+                                     BwdWmma<T, kHdim, kFeatures>>;
+
 }  // namespace fmha
 
 #include "hip/bwd/bwd_wmma_bias.h"
@@ -485,7 +471,7 @@ class BwdWmma {
 // FMHA_BWD_WMMA_KERNEL(symbol, type, head dim, mask, bias, softcap, dropout, dbias): one kernel and its
 // facts.
 #define FMHA_BWD_WMMA_KERNEL(entry, type, hdim, ...)                                                        \
-  using entry##_instance = fmha::BwdWmma<fmha::type, hdim, fmha::WmmaFeatures{__VA_ARGS__}>;                \
+  using entry##_instance = fmha::BwdWmmaOf<fmha::type, hdim, fmha::WmmaFeatures{__VA_ARGS__}>;              \
   extern "C" __device__ __attribute__((used, visibility("protected")))                                      \
   const fmha::BwdFp32Facts entry##_facts = {                                                                \
       entry##_instance::kWalk,      entry##_instance::kOwn,        hdim, hdim,                              \

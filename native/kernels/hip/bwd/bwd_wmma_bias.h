@@ -61,18 +61,18 @@ class BwdWmmaBias {
     side.begin();
     const int end = bias_sum().all_rows ? s.seqlen_q : row + 1;
     for (int at = row; at < end; at += kWalk) {
-      if (at < side.all_.end && at + kWalk > side.all_.begin) add_tile(side, head, at, sums);
+      if (at < side.seen_.all.end && at + kWalk > side.seen_.all.begin) add_tile(side, head, at, sums);
     }
   }
 
   __device__ static void add_tile(Side& side, int head, int at, Sums& sums) {
-    side.load({head, head + 1, at, side.all_});
+    side.load({head, head + 1, at, side.seen_.all});
     lds_barrier();
     side.store_rows();
     lds_barrier();
     _Pragma("unroll") for (int pair = 0; pair < kWalk / (kPair * kGroup); ++pair) {
       const int first = at + pair * kPair * kGroup;
-      const bool seen = first < side.seen_.end && first + kPair * kGroup > side.seen_.begin;
+      const bool seen = side.sees(first);
       Float8 s[kPair], dp[kPair];
       if (seen) side.scores(pair * kPair, side.d_[pair], s, dp);
       side.share(seen, s, dp);

@@ -43,11 +43,44 @@ __device__ inline float row_share(float x) {
       float, __builtin_amdgcn_update_dpp(0, __builtin_bit_cast(int, x), 0x150 + kLane, 0xf, 0xf, true));
 }
 
+// The walked rows that own ones see: the lane's row; some of the wave's rows, and all of them; some of the
+// workgroup's.
+struct WmmaSeen {
+  RowRange shown, some, whole, all;
+
+  // The workgroup has kOwn rows from `first` on, a wave kGroup from `wave_first` on, a lane `row`.
+  template <int kOwn, int kGroup>
+  __device__ void begin(const Window& w, int first, int wave_first, int row, int own_rows, int walked_rows) {
+    const int last = min(wave_first + kGroup, own_rows) - 1;
+    shown = w.seen_by(row, row, row < own_rows ? walked_rows : 0);
+    some = w.seen_by(wave_first, last, walked_rows);
+    whole = {w.seen_by(last, last, walked_rows).begin, w.seen_by(wave_first, wave_first, walked_rows).end};
+    if (wave_first + kGroup > own_rows) whole.end = 0;
+    all = w.seen_by(first, min(first + kOwn, own_rows) - 1, walked_rows);
+  }
+  // The wave sees any of the walked rows from `at` on; it does not see all of them.
+  __device__ bool any(int at, int rows) const { return at < some.end && at + rows > some.begin; }
+  __device__ bool hides(int at, int rows) const { return at < whole.begin || at + rows > whole.end; }
+};
+
+// The walked row of two products' 32 whose LSE and D a lane holds: lane n of each sixteen has those of the
+// half's element n (row_share).
+__device__ inline int held_row(int lane) { return lane % 16 / 8 * 16 + lane / 16 * 8 + lane % 8; }
+
 // The tiles of kWalk rows to walk over, head by head: one head of keys, or those of a group's queries.
 template <int kWalk>
 struct WmmaWalk {
   int head, end_head, at;
   RowRange range;
+
+  // The walk of own rows of `head`, keys or queries, that see `all`.
+  template <bool kKeys>
+  __device__ static WmmaWalk of(const RowRange& all, int head) {
+    const int ratio = arguments().nhead_ratio_qk;
+    const RowRange range = {all.begin / kWalk * kWalk, all.end};
+    const int first_head = kKeys ? head * ratio : head / ratio;
+    return {first_head, first_head + (kKeys ? ratio : 1), range.begin, range};
+  }
 
   __device__ bool more() const { return head < end_head && range.begin < range.end; }
   __device__ WmmaWalk next() const {
@@ -68,7 +101,8 @@ class WmmaOwn {
  public:
   using Places = KeyPlaces<kWholeB>;
 
-  __device__ void load(const WmmaRows& rows, int hdim, int first, int lane, LdsByte* lds) {
+  // The wave's rows begin at `wave_row` of the workgroup's.
+  __device__ void load(const WmmaRows& rows, int hdim, int first, int wave_row, int lane, LdsByte* lds) {
     lds_ = lds;
     if constexpr (kInLds) {
       RowMover<kRows, kHdim, kThreads> mover;
@@ -76,7 +110,7 @@ class WmmaOwn {
       mover.load(rows.from(first, kRows));
       mover.store(lds);
     } else {
-      load_registers(rows, hdim, first, lane);
+      load_registers(rows, hdim, first, wave_row, lane);
     }
   }
 
@@ -87,9 +121,9 @@ class WmmaOwn {
   }
 
  private:
-  __device__ void load_registers(const WmmaRows& rows, int hdim, int first, int lane) {
+  __device__ void load_registers(const WmmaRows& rows, int hdim, int first, int wave_row, int lane) {
     const int wave = static_cast<int>(threadIdx.x) / 32;
-    const uint32_t begin = (wave / kParts * 16 + lane % 16) * rows.row_bytes;
+    const uint32_t begin = (wave_row + lane % 16) * rows.row_bytes;
     const Resource from = rows.from(first, kRows);
     const auto eight = [&](int dim_of_part) {
       const int dim = wave % kParts * kDims + dim_of_part;
@@ -130,16 +164,16 @@ __device__ inline float load_float(Resource from, int at) {
   return __builtin_bit_cast(float, __builtin_amdgcn_raw_buffer_load_b32(from, at, 0, 0));
 }
 
-// Makes P and dS 0 where the lane's row sees none of `shown`; its elements begin with that of walked row
-// `first`.
-template <int kPair>
-__device__ inline void hide(const RowRange& shown, int first, Float8 (&s)[kPair], Float8 (&dp)[kPair]) {
+// Makes P or dS, or both, 0 where the lane's row sees none of `shown`; its elements begin with that of walked
+// row `first`.
+template <int kPair, typename... More>
+__device__ inline void hide(const RowRange& shown, int first, Float8 (&x)[kPair], More&... more) {
   const int begin = shown.begin - first, end = shown.end - first;
   _Pragma("unroll") for (int j = 0; j < kPair; ++j) {
     _Pragma("unroll") for (int i = 0; i < 8; ++i) {
       const bool hidden = j * 16 + i < begin || j * 16 + i >= end;
-      s[j][i] = hidden ? 0 : s[j][i];
-      dp[j][i] = hidden ? 0 : dp[j][i];
+      x[j][i] = hidden ? 0 : x[j][i];
+      ((more[j][i] = hidden ? 0 : more[j][i]), ...);
     }
   }
 }
@@ -159,6 +193,33 @@ __device__ inline void write_sums(const Float8 (&sums)[kSteps], float factor, Re
       }
     }
     store_eight<E>(x, to, at);
+  }
+}
+
+// A workgroup's own rows: `rows` of a head's from `first` on.
+struct WmmaOwnRows {
+  const BwdSequence& s;
+  int head, first, rows;
+};
+
+// Writes the wave's sums to a gradient whose sequence begins at row `first`: `row` of the workgroup's is the
+// lane's.
+template <typename E, int kSteps>
+__device__ inline void write_gradient_as(const Float8 (&sums)[kSteps], float factor, E* gradient,
+                                         const BwdStrides& strides, int64_t first, const WmmaOwnRows& own,
+                                         int row, int dim, int hdim) {
+  E* const base = rows_of(gradient, strides, own.s, first, own.head) + own.first * strides.row;
+  const auto row_bytes = static_cast<uint32_t>(strides.row * sizeof(E));
+  write_sums<E>(sums, factor, resource(base, own.rows * row_bytes), row * row_bytes, dim, hdim);
+}
+template <typename T, int kSteps>
+__device__ inline void write_gradient(const Float8 (&sums)[kSteps], float factor, void* gradient,
+                                      const BwdStrides& strides, int64_t first, const WmmaOwnRows& own,
+                                      int row, int dim, int hdim) {
+  if (arguments().float_gradients) {
+    write_gradient_as(sums, factor, typed<float>(gradient), strides, first, own, row, dim, hdim);
+  } else {
+    write_gradient_as(sums, factor, typed<T>(gradient), strides, first, own, row, dim, hdim);
   }
 }
 

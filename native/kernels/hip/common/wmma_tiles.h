@@ -28,6 +28,7 @@ struct KeyPlaces {
   static constexpr int kStep = kAll ? 1 : 2;
   int at[8 / kStep];
 
+  __device__ KeyPlaces() = default;
   __device__ explicit KeyPlaces(int begin) {
     const int here = remade(begin);  // else the compiler would keep them for good
     _Pragma("unroll") for (int i = 0; i < 8; i += kStep) at[i / kStep] = here ^ i * kChunk;
@@ -119,7 +120,7 @@ class RowMover {
 
  public:
   __device__ void begin(uint32_t row_bytes, int hdim) {
-    const int thread = static_cast<int>(threadIdx.x), chunk = thread % Tile::kChunks;
+    const int thread = static_cast<int>(threadIdx.x) % kThreads, chunk = thread % Tile::kChunks;
     const int row = thread / Tile::kChunks;
     from_ = chunk * 8 < hdim ? row * row_bytes + chunk * kChunk : kNowhere;
     step_ = kRowsAtOnce * row_bytes;
@@ -158,7 +159,7 @@ class TurningMover {
 
  public:
   __device__ void begin(uint32_t row_bytes, int hdim) {
-    const int thread = static_cast<int>(threadIdx.x);
+    const int thread = static_cast<int>(threadIdx.x) % kThreads;
     // Eight octets come first, then two rows of four, then the rest.
     const int left = thread / 16, octet = thread % 8 + left % (kOctets / 8) * 8;
     const int four = thread / 8 % 2 + left / (kOctets / 8) * 2;

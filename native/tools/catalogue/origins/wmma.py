@@ -51,7 +51,8 @@ class WmmaFwdTile(OneHeadDim):
 class WmmaBwdTile(OneHeadDim):
     """How a workgroup divides the work: four waves of 16 rows of its own, and tiles of 8 KB of the others.
 
-    At head dim 256 eight waves have 32 rows: four share 16. Tiles have 16 KB.
+    At head dim 128 eight waves may have them, two for 16. At head dim 256 eight waves have 32 rows: four
+    share 16. Tiles have 16 KB.
     """
 
     hdim: int
