@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Instructions of the scalar unit."""
+"""Values that a card left in registers."""
