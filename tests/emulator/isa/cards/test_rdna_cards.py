@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Values that a card left in registers: each row of values.txt, as gfx1100 in waves of 32."""
+"""Values expected of a card: each row of values.txt, as gfx1100 in waves of 32."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _check(
 
 
 def _add(number: int, row: str) -> None:
-    lines, before, on, after = row.split(" | ")
+    line, before, on, after = row.split(" | ")
     values = [_VALUE.fullmatch(text) for text in after.split()]
     assert all(values), row
     inputs = dict(text.split("=") for text in before.split())
@@ -72,10 +72,9 @@ def _add(number: int, row: str) -> None:
             _check(result, *match.groups(), on=int(on))
 
     out = list(dict.fromkeys(m["register"] for m in values if m and m["register"] not in ("vcc", "scc")))
-    text = lines.split(" ; ")
-    first = text[0].split()[0]
-    covers = ["v_dual" if first.startswith("v_dual_") else first]
-    case = Case(f"{number} {text[-1].split()[0]}", text, out, check, vector, scalar, covers=covers)
+    name = line.split()[0]
+    covers = ["v_dual" if name.startswith("v_dual_") else name]
+    case = Case(f"{number} {name}", [line], out, check, vector, scalar, covers=covers)
     assert set(case.mnemonics()) <= rows.names(), row
     SUITE.cases.append(case)
 
