@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Values that a card left in registers."""
+"""Values that are expected of a card."""
